@@ -40,17 +40,22 @@ def post(
     wait: bool,
     timeout: str,
     as_json: bool,
+    table: str | None = None,
 ) -> None:
     """The command is in the job's inbox; without a live runner it has been applied at once.
 
-    ctx: that of the verb. Raises NoSuchJob; with `wait` WaitTimedOut.
+    ctx: that of the verb. table: of a throttle of one table. Raises NoSuchJob; with `wait` WaitTimedOut.
     """
     limit_s = seconds(timeout, "--timeout")
     store = open_catalog(catalog, above=job is not None)
     before = named_job(store, job)
     name = before.name
-    posted = posting.post(store, before, verb, rate, limit_s if wait else None)
-    if _told(ctx, before, posted, _rate(verb, rate), as_json):
+    wait_s = limit_s if wait else None
+    if verb is Verb.THROTTLE:
+        posted = posting.throttle(store, before, rate, table, wait_s)
+    else:
+        posted = posting.post(store, before, verb, rate, wait_s)
+    if _told(ctx, before, posted, _rate(verb, rate, posted.table), as_json):
         return
     held = None if verb in (Verb.RESUME, Verb.THROTTLE) else _held_back(store.job(name) if wait else before, verb)
     if held is not None:
@@ -118,7 +123,8 @@ def _at(before: JobRow, epoch: int) -> str:
     return f", {spell_at(epoch)}" if before.live else ""
 
 
-def _rate(verb: Verb, rate: float | None) -> str:
+def _rate(verb: Verb, rate: float | None, table: str) -> str:
     if verb is not Verb.THROTTLE:
         return ""
-    return ": no limit" if rate is None else f" to {rate:g} rows/s"
+    of = f" {table}" if table else ""
+    return f"{of}: no limit{' of its own' if table else ''}" if rate is None else f"{of} to {rate:g} rows/s"

@@ -1,4 +1,4 @@
-"""`backfill throttle`: limit the rows per second of the snapshot reads, or lift the limit."""
+"""`backfill throttle`: limit the rows per second of the snapshot reads, of all tables or of one, or lift it."""
 
 import math
 from typing import Annotated
@@ -14,6 +14,7 @@ from ._posting import post
 EXAMPLES = (
     "backfill throttle --rate 500",
     "backfill throttle orders --rate none",
+    "backfill throttle orders --table orders --rate 500",
 )
 
 RateOption = Annotated[
@@ -22,12 +23,19 @@ RateOption = Annotated[
         "--rate", metavar="RATE", help="Rows per second; 0 suspends these reads, none removes the limit."
     ),
 ]
+TableOption = Annotated[
+    str | None,
+    typer.Option(
+        "--table", metavar="NAME", help="Limit this table alone. Default: all together.", show_default=False
+    ),
+]
 
 
 def throttle(
     ctx: typer.Context,
     rate: RateOption,
     job: JobArgument = None,
+    table: TableOption = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = "5m",
     as_json: JsonOption = False,
@@ -35,10 +43,11 @@ def throttle(
 ) -> None:
     """Limit how fast the snapshot, or the history of a topic, is read. Changes are not limited.
 
-    A new job begins with the rate under [throttle] in its config.
+    The rate of all tables together and that of a table both hold. A new job begins with those in its config:
+    rate under [throttle], and under [[tables]].
     """
     limit = rows_per_second(rate)
-    post(ctx, catalog, job, Verb.THROTTLE, rate=limit, wait=wait, timeout=timeout, as_json=as_json)
+    post(ctx, catalog, job, Verb.THROTTLE, rate=limit, wait=wait, timeout=timeout, as_json=as_json, table=table)
 
 
 def rows_per_second(text: str) -> float | None:

@@ -152,7 +152,7 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
   Options that let a job continue after it met something new can change (`ignore`, `sparse`, `accept_growth`; for
   change files `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` if they were not given
   before). So can `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]`,
-  `[[guards]]`, `job.staging` and a table's `live`. If you change the spool's path, move its folder, too.
+  `[[guards]]`, `job.staging`, and a table's `live` and `rate`. If you change the spool's path, move its folder.
 
 This page is written by `python scripts/pages.py config > docs/config.md`.
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from backfill_cli.api.background import start_detached
 from backfill_cli.api.moved import refuse_moved
-from backfill_cli.api.posting import post
+from backfill_cli.api.posting import post, throttle
 from backfill_cli.api.running import Telling, run_job
 from backfill_cli.api.waiting import Goal, wait
 from backfill_cli.catalog import Catalog
@@ -174,9 +174,12 @@ class Job:
         """Nothing is read for the sink from the next barrier on, until `resume`."""
         return self._post(Verb.PAUSE, None, wait_s)
 
-    def throttle(self, rate: float | None, *, wait_s: float | None = None) -> Posted:
-        """The snapshot, or a topic's history, is read at this many rows per second; None for no limit."""
-        return self._post(Verb.THROTTLE, rate, wait_s)
+    def throttle(self, rate: float | None, *, table: str | None = None, wait_s: float | None = None) -> Posted:
+        """The snapshot, or a topic's history, is read at this many rows per second; None for no limit.
+
+        table: whose own rate it is; None: that of all tables together.
+        """
+        return throttle(self._catalog, self._catalog.job(self.name), rate, table, wait_s)
 
     def stop(self, *, wait_s: float | None = None) -> Posted:
         """The runner ends once the current epoch has committed."""

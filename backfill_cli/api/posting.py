@@ -1,24 +1,47 @@
 """How a command gets into the inbox: post it, wait for its barrier if asked to."""
 
 import time
+from shlex import quote
 
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
 from backfill_cli.errors import Hint, UsageError, WaitTimedOut, command
-from backfill_cli.model.job import REDEFINES, Control, JobState, Phase, Verb
-from backfill_cli.model.units import spell_duration, spell_epoch
+from backfill_cli.model.job import REDEFINES, Command, Control, JobState, Phase, Verb, of_table
+from backfill_cli.model.units import nearest_first, spell_duration, spell_epoch, spell_known
 from backfill_cli.view.answers import Posted
 from backfill_cli.view.model import committed_epoch
 
 POLL_S = 0.1
 
 RATE_0 = {
-    "snapshot": "no row of the snapshot is read any more, and changes wait until it is read",
-    "source": "no row of the history is read any more; partitions that are live are still followed",
-    "arrangement": "no row of the snapshot is read any more; changes of the rows read so far are still followed",
-    "chain": "no row of the snapshot is read any more, and changes wait in the spool until it is read",
+    "snapshot": ("snapshot", ", and changes wait until it is read"),
+    "source": ("history", "; partitions that are live are still followed"),
+    "arrangement": ("snapshot", "; changes of the rows read so far are still followed"),
+    "chain": ("snapshot", ", and changes wait in the spool until it is read"),
 }
-"""What a rate of 0 does, by strategy."""
+"""By strategy: of what a rate of 0 reads no row, and what happens to changes then."""
+
+
+def throttle(
+    store: Catalog, before: JobRow, rate: float | None, table: str | None, wait_s: float | None
+) -> Posted:
+    """As `post`, for what limits all tables together, or one table. Raises UsageError for one not there."""
+    if table is None:
+        return post(store, before, Verb.THROTTLE, rate, wait_s)
+    known = [one.name for one in store.definition(before.name).tables if not one.side]
+    if table not in known:
+        raise UsageError(
+            f"job {before.name!r}: table {table!r} does not exist{spell_known(table, known)}",
+            command(
+                f"throttle {before.name} --table {quote(nearest_first(table, known)[0])} --rate {spell_rate(rate)}"
+            ),
+        )
+    return post(store, before, Verb.THROTTLE, rate, wait_s, of_table(table))
+
+
+def spell_rate(rate: float | None) -> str:
+    """As `throttle` takes it."""
+    return "none" if rate is None else f"{rate:g}"
 
 
 def post(
@@ -39,10 +62,12 @@ def post(
     if epoch is not None and verb in REDEFINES and (why := store.refusal(name, posted)) is not None:
         raise UsageError(f"job {name!r} is as it was, the {verb.value} was refused: {why.said}", why.hint)
     committed = committed_epoch(store.job(name))
-    return Posted(name, verb, rate, posted, epoch, committed, Hint.of(_note(before, verb, rate)))
+    table = Command(posted, verb, "", 0, payload=payload).table
+    note = Hint.of(_note(before, verb, rate, table))
+    return Posted(name, verb, rate, posted, epoch, committed, note, table)
 
 
-def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:
+def _note(before: JobRow, verb: Verb, rate: float | None, table: str) -> Hint | str:
     """Why a command has no effect, or what a rate of 0 does; else empty. before: the job as it was."""
     asked = before.asked
     if verb in REDEFINES:
@@ -52,7 +77,7 @@ def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:
         then = "" if verb is Verb.STOP else ": it takes effect in the next run"
         done = f"the job is done ({before.reason}), and nothing of it runs{then}; to follow its upstream: "
         return done + follow
-    held = _ended(asked, verb)
+    held = "" if table else _ended(asked, verb)
     if held:
         return held
     if (verb is Verb.PAUSE and asked.paused_by is not None) or (verb is Verb.PAUSE_ALL and asked.pause_all):
@@ -67,7 +92,10 @@ def _note(before: JobRow, verb: Verb, rate: float | None) -> Hint | str:
     if verb is Verb.THROTTLE and phase != Phase.SNAPSHOT:
         return "it has no effect now: the snapshot has been read, and changes are not limited"
     if verb is Verb.THROTTLE and rate == 0:
-        return f"{RATE_0[before.strategy]}; to read on: " + command(f"throttle {before.name} --rate none")
+        what, meanwhile = RATE_0[before.strategy]
+        of, option = (f" of {table}", f" --table {quote(table)}") if table else ("", "")
+        lift = command(f"throttle {before.name}{option} --rate none")
+        return f"no row of the {what}{of} is read any more{meanwhile}; to read on: " + lift
     return ""
 
 

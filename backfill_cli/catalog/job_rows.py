@@ -96,7 +96,7 @@ def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
     """All jobs, oldest first; `live`, `waiting`, `verified` and `refills` are for the caller to fill in."""
     found = db.execute(
         """SELECT name, state, reason, why, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
-                  holds, progress, strategy, until, created_ms, caught_up_ms,
+                  holds, table_rates, progress, strategy, until, created_ms, caught_up_ms,
                   coalesce(config_file, ''), coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
            FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
     ).fetchall()
@@ -104,8 +104,8 @@ def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
 
 
 def _row(row: tuple[Any, ...]) -> JobRow:
-    name, state, reason, why, phase, epoch, *control = row[:12]
-    progress, strategy, until, created_ms, caught_up_ms, config_file = row[12:18]
+    name, state, reason, why, phase, epoch, *control = row[:13]
+    progress, strategy, until, created_ms, caught_up_ms, config_file = row[13:19]
     return JobRow(
         name=name,
         state=JobState(state),
@@ -118,7 +118,7 @@ def _row(row: tuple[Any, ...]) -> JobRow:
         until=until,
         created_ms=created_ms,
         caught_up_ms=caught_up_ms,
-        lease=Lease(*row[18:]),
+        lease=Lease(*row[19:]),
         live=False,
         config_file=config_file,
     )

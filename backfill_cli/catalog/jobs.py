@@ -72,7 +72,7 @@ def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control
     db.execute(
         """INSERT INTO jobs VALUES ($name, 'starting', 'starting', $strategy, $until, $config, $fingerprint, $pin,
            $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL, $pause_all,
-           $file, NULL, $holds)""",
+           $file, NULL, $holds, $rates)""",
         {
             "name": definition.name,
             "strategy": definition.strategy,
@@ -89,6 +89,7 @@ def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control
             "pause_all": control.pause_all,
             "file": definition.config_file or None,
             "holds": spell_holds(control),
+            "rates": spell_rates(control),
         },
     )
     _insert_splits(db, definition.name, definition.pin.splits)
@@ -144,14 +145,14 @@ def definition(db: DuckDBPyConnection, job: str) -> "JobDefinition":
 
 def standing(db: DuckDBPyConnection, job: str) -> JobStatus:
     row = db.execute(
-        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, holds, epoch, promised_epoch,
-                  last_epoch, phase
+        """SELECT state, paused_by, paused_since_ms, rate, stop_asked, pause_all, holds, table_rates, epoch,
+                  promised_epoch, last_epoch, phase
            FROM jobs WHERE name = ?""",
         [job],
     ).fetchone()
     if row is None:
         raise no_such_job(db, job)
-    return JobStatus(JobState(row[0]), read_control(*row[1:7]), row[7], row[8], row[9], Phase(row[10]))
+    return JobStatus(JobState(row[0]), read_control(*row[1:8]), row[8], row[9], row[10], Phase(row[11]))
 
 
 def configure(db: DuckDBPyConnection, job: str, config: str, file: str) -> None:
@@ -173,8 +174,8 @@ def redefine(db: DuckDBPyConnection, before: "JobDefinition", after: "JobDefinit
 
 def set_control(db: DuckDBPyConnection, job: str, control: Control) -> None:
     db.execute(
-        """UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ?, pause_all = ?, holds = ?
-           WHERE name = ?""",
+        """UPDATE jobs SET paused_by = ?, paused_since_ms = ?, rate = ?, stop_asked = ?, pause_all = ?, holds = ?,
+           table_rates = ? WHERE name = ?""",
         [
             control.paused_by,
             control.paused_since_ms,
@@ -182,6 +183,7 @@ def set_control(db: DuckDBPyConnection, job: str, control: Control) -> None:
             control.stop,
             control.pause_all,
             spell_holds(control),
+            spell_rates(control),
             job,
         ],
     )
@@ -195,6 +197,11 @@ def spell_holds(control: Control) -> str | None:
     return json.dumps(told, ensure_ascii=False)
 
 
+def spell_rates(control: Control) -> str | None:
+    """The rates of single tables, as the catalog keeps them; None for none."""
+    return json.dumps(control.rates, ensure_ascii=False) if control.tables else None
+
+
 def read_control(
     paused_by: str | None,
     paused_since_ms: int | None,
@@ -202,11 +209,13 @@ def read_control(
     stop: bool,
     pause_all: bool,
     holds: str | None,
+    rates: str | None,
 ) -> Control:
     """The control that a job's row has, by its columns."""
     told = {"holds": (), "overridden": ()} if holds is None else json.loads(holds)
     held = tuple(Hold(**hold) for hold in told["holds"])
-    return Control(paused_by, paused_since_ms, rate, stop, pause_all, held, tuple(told["overridden"]))
+    tables = () if rates is None else tuple(sorted(json.loads(rates).items()))
+    return Control(paused_by, paused_since_ms, rate, stop, pause_all, held, tuple(told["overridden"]), tables)
 
 
 def spell_tables(tables: Sequence["SinkTable"]) -> str:

@@ -53,6 +53,7 @@ from backfill_cli.contracts import (
 from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
 from backfill_cli.folders import folder_of
+from backfill_cli.model.job import Control
 from backfill_cli.model.secret_forms import REFERENCE
 
 __all__ = ["JobConfig", "load", "resolve"]
@@ -120,6 +121,12 @@ class JobConfig:
 
     def table(self, name: str) -> Table:
         return next(table for table in self.tables if table.name == name)
+
+    @property
+    def control(self) -> Control:
+        """The control with which a job begins that no command has changed."""
+        rates = sorted((table.name, table.rate) for table in self.tables if table.rate is not None)
+        return Control(rate=self.throttle.rate, tables=tuple(rates))
 
     def transform_of(self, name: str) -> Transform:
         """A table's own transform, else the common one."""

@@ -143,6 +143,13 @@ class Table(Section):
         default=False,
         description="Promise that a row's key never changes, for change logs that do not send the old key.",
     )
+    rate: float | None = Field(
+        default=None,
+        ge=0,
+        description="Limit on snapshot reads of this table with which it begins, in rows per second; "
+        "`throttle.rate` is of all tables together, and both hold. 0 stops them, and `backfill throttle --table` "
+        "changes it. Default: no limit of its own.",
+    )
     transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
 
     @field_validator("name", "target", "live")

@@ -18,6 +18,7 @@ class Change:
     into_existing: the table that joins may be there already. with_rows: that which leaves is dropped in the sink.
     options: the part of the upstream's options that is of the table that joins alone, as JSON.
     mark: nobody else can have chosen it; what the upstream holds for the table that joins has it.
+    rates: the tables whose own rate changes, and to what; None: they have none.
     """
 
     config: str
@@ -28,6 +29,7 @@ class Change:
     with_rows: bool = False
     options: str = "{}"
     mark: str = ""
+    rates: tuple[tuple[str, float | None], ...] = ()
 
     @property
     def stored(self) -> str:
@@ -39,7 +41,9 @@ class Change:
         return decode(cls, stored)
 
     def paced(self, control: Control) -> Control:
-        """The control with the rate of the config, if that is what changes."""
+        """The control with those rates of the config that change."""
+        for table, rate in self.rates:
+            control = control.with_rate(table, rate)
         if RATE not in self.keys:
             return control
         return replace(control, rate=json.loads(self.config).get("throttle", {}).get("rate"))

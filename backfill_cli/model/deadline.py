@@ -5,13 +5,14 @@ Pure, like the strategies: judged anew at each barrier, by what is left and what
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from backfill_cli.model.job import Control
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.pace import TablePace
 
 AIM = 0.9
 """Of the whole time: nothing is read any more in the last tenth, if all goes well."""
@@ -75,12 +76,18 @@ class Deadline:
         return self.since_ms + (self.finish_ms - self.since_ms) * AIM
 
     def judged(
-        self, before: Outlook | None, left: float | None, measured: float | None, control: Control, now_ms: int
+        self,
+        before: Outlook | None,
+        left: float | None,
+        measured: float | None,
+        control: Control,
+        now_ms: int,
+        tables: Sequence[TablePace] = (),
     ) -> Outlook:
         """The outlook at this barrier. before: that of the last one.
 
         left: rows of the snapshot that are not read, None if that is not known. measured: rows/s that were read
-        lately. control: in force; its rate prevails, whatever is needed.
+        lately. control: in force; its rate prevails, whatever is needed; so do those of single tables.
         """
         now = Outlook(self.finish_ms)
         time_s = (self.finish_ms - now_ms) / 1000
@@ -88,6 +95,8 @@ class Deadline:
         takes_s = None
         if left is not None and rates:
             takes_s = left / min(rates) if min(rates) > 0 else math.inf
+        if tables:
+            takes_s = max(takes_s or 0.0, *(one.left_s for one in tables))
         if time_s <= 0:
             return replace(now, late=True, late_s=None if takes_s in (None, math.inf) else takes_s - time_s)
         if left is None:

@@ -1,6 +1,7 @@
 """A job's states and control: which arrow exists and why, and what a command changes."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -81,6 +82,13 @@ OF_REFILLS = frozenset({Verb.REFILL, Verb.CANCEL_REFILL})
 OF_GUARDS = frozenset({Verb.HOLD, Verb.LIFT})
 REDEFINES = frozenset({Verb.SET, Verb.ADD, Verb.REMOVE})
 """Commands after which the job has another definition; the others only change its control."""
+OF_TABLES = REDEFINES | {Verb.THROTTLE}
+"""Commands that can be of one table."""
+
+
+def of_table(table: str) -> str:
+    """The payload of a throttle of one table."""
+    return json.dumps({"table": table}, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,7 @@ class Command:
 
     rate: rows/s for `throttle`, None for no limit; for `hold`, None to pause. guard: whose hold it is. lifts: what
     ends that, for display. payload: what it says beside that, by verb: of a refill its id; of what redefines the
-    job a `change.Change` as JSON.
+    job a `change.Change` as JSON; of a throttle of one table that, as `of_table` writes it.
     """
 
     id: int
@@ -103,8 +111,8 @@ class Command:
 
     @property
     def table(self) -> str:
-        """The table that joins or leaves the job; empty for other commands."""
-        return str(json.loads(self.payload).get("table", "")) if self.verb in REDEFINES and self.payload else ""
+        """The table that joins or leaves the job, or is throttled; empty for a command of all tables."""
+        return str(json.loads(self.payload).get("table", "")) if self.verb in OF_TABLES and self.payload else ""
 
     @property
     def said(self) -> str:
@@ -136,7 +144,7 @@ class Control:
     paused_since_ms: the epoch of the barrier at which the pause took effect. rate: snapshot rows per second; None:
     no limit; 0: follow without reading the snapshot. pause_all: while paused, the log is not taken into the spool
     either (strategy chain). holds: each guard's, at most one. overridden: guards whose hold a person ended, until
-    their value was within the limit once.
+    their value was within the limit once. tables: people's rates of single tables, by name; the pace binds beside.
     """
 
     paused_by: str | None = None
@@ -146,6 +154,21 @@ class Control:
     pause_all: bool = False
     holds: tuple[Hold, ...] = ()
     overridden: tuple[str, ...] = ()
+    tables: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Snapshot rows per second of each table that has a rate of its own."""
+        return dict(self.tables)
+
+    def with_rate(self, table: str, rate: float | None) -> "Control":
+        """The control with another rate of one table; None: it has none of its own."""
+        rates = {**self.rates, table: rate}
+        return replace(self, tables=tuple((name, at) for name, at in sorted(rates.items()) if at is not None))
+
+    def of_tables(self, names: Collection[str]) -> "Control":
+        """The control without the rates of tables other than these."""
+        return replace(self, tables=tuple((name, rate) for name, rate in self.tables if name in names))
 
     @property
     def paused(self) -> bool:
@@ -207,6 +230,8 @@ def apply_command(control: Control, command: Command, epoch: int) -> Control:
         case Verb.RESUME:
             control = replace(control, paused_by=None, paused_since_ms=None, stop=False, pause_all=False)
             return _overriding(control, control.holds)
+        case Verb.THROTTLE if command.table:
+            return control.with_rate(command.table, command.rate)
         case Verb.THROTTLE:
             control = replace(control, rate=command.rate)
             return _overriding(control, tuple(hold for hold in control.holds if not hold.pauses))
@@ -252,8 +277,14 @@ def until_redefined(commands: tuple[Command, ...]) -> tuple[tuple[Command, ...],
 
 def reads_less(before: Control, after: Control) -> bool:
     """Whether less is read under the control `after`: what is being read now is more than it allows."""
-    slower = after.pace is not None and (before.pace is None or after.pace < before.pace)
+    slower = _slower(before.pace, after.pace) or any(
+        _slower(before.rates.get(table), rate) for table, rate in after.tables
+    )
     return after.stop or (after.paused and not before.paused) or slower
+
+
+def _slower(before: float | None, after: float | None) -> bool:
+    return after is not None and (before is None or after < before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +317,21 @@ class Barrier:
         return cls(prev_ms, max(now_ms, prev_ms + 1), mutations)
 
     @classmethod
-    def taking(cls, commands: tuple[Command, ...], prev_ms: int, now_ms: int, control: Control) -> "Barrier":
-        """The barrier after `prev_ms` at which these commands act. control: in force until then."""
+    def taking(
+        cls,
+        commands: tuple[Command, ...],
+        prev_ms: int,
+        now_ms: int,
+        control: Control,
+        tables: Collection[str] | None = None,
+    ) -> "Barrier":
+        """The barrier after `prev_ms` at which these commands act. control: in force until then.
+
+        tables: the job's: a command for one that has left has no effect. None: those of the commands are.
+        """
         barrier = cls.next(prev_ms, now_ms, Mutations(control, commands))
         for command in commands:
             control = apply_command(control, command, barrier.epoch)
+        if tables is not None:
+            control = control.of_tables(tables)
         return replace(barrier, mutations=Mutations(control, commands))

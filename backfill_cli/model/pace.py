@@ -1,7 +1,8 @@
 """How much an epoch may read: the commanded rate as a token bucket, and a size that takes about the target."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from backfill_cli.model.limit import Limit
 
@@ -43,6 +44,33 @@ class Allowance:
 
     def spend(self, rows: int) -> "Allowance":
         return replace(self, tokens=self.tokens - rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What rates leave to be read at one barrier.
+
+    rows: of all tables together, None for no limit. tables: of each table that has a rate of its own.
+    """
+
+    rows: float | None = None
+    tables: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePace:
+    """A table that is still read, and has a rate of its own. left: its rows that are not; None: unknown."""
+
+    table: str
+    rate: float
+    left: float | None
+
+    @property
+    def left_s(self) -> float:
+        """How long its rate alone makes that take, at least: infinite at rate 0."""
+        if not self.rate:
+            return math.inf
+        return (self.left or 0) / self.rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from backfill_cli.model.checkpoint import PartitionProgress
 from backfill_cli.model.job import Control, Mutations, Phase
-from backfill_cli.model.pace import Budget
+from backfill_cli.model.pace import Budget, TablePace
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import ReadSoFar, SplitKey, SplitProgress
@@ -89,6 +89,20 @@ class Strategy(ABC, Generic[S]):
     @abstractmethod
     def read_so_far(self, state: S) -> ReadSoFar:
         """How much of the snapshot, or of the history, has been read so far."""
+
+    @abstractmethod
+    def unread(self, state: S) -> frozenset[str]:
+        """The tables of which rows of the snapshot, or of the history, are still to be read."""
+
+    @abstractmethod
+    def left_of(self, state: S, table: str) -> float | None:
+        """About how many of these rows of one table are left; None before anything tells how many there are."""
+
+    def own_paces(self, state: S) -> tuple[TablePace, ...]:
+        """The tables with a rate of their own of which such rows are left."""
+        rates = state.control.rates
+        own = sorted(self.unread(state) & rates.keys()) if rates else ()
+        return tuple(TablePace(table, rates[table], self.left_of(state, table)) for table in own)
 
     def partitions(self, state: S, latest: Position) -> tuple[PartitionProgress, ...]:
         """Each partition of a log with its lag behind `latest`, furthest behind first; empty for files."""

@@ -18,7 +18,15 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Stage
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.strategies.reading import Reading, SplitStrategy, frozen, observed, refilled, thawed
+from backfill_cli.strategies.reading import (
+    Reading,
+    SplitStrategy,
+    allowed,
+    filled,
+    frozen,
+    observed,
+    thawed,
+)
 
 LEAST_LOG_ROWS = 250_000
 """Changes that every window may hold, however small the epochs of a slow snapshot became."""
@@ -34,6 +42,7 @@ class ArrangementState:
     position_ms: int | None
     splits: Mapping[SplitKey, SplitProgress]
     allowance: Allowance = field(default_factory=Allowance)
+    allowances: Mapping[str, Allowance] = field(default_factory=dict)
     snapshot_finished_ms: int | None = None
     beside: bool = False
 
@@ -63,7 +72,7 @@ class ArrangementStrategy(SplitStrategy[ArrangementState]):
         """The next rows and the log past them; only the log where no rows may be read."""
         reads: tuple[SnapshotRead, ...] = ()
         if state.phase == Phase.SNAPSHOT and not state.control.paused and not view.log_first:
-            reads = tuple(self._reading.reads(state.splits, self._allowed(state, budget), budget))
+            reads = tuple(self._reading.reads(state.splits, allowed(state, budget), budget))
         if state.control.paused or not (reads or view.pending):
             return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
         window = self._window(state, view, bool(reads), budget)
@@ -99,7 +108,7 @@ class ArrangementStrategy(SplitStrategy[ArrangementState]):
     def advance(
         self, state: ArrangementState, plan: EpochPlan, staged: Staged | None, budget: Budget
     ) -> ArrangementState:
-        state = replace(state, allowance=refilled(state, budget))
+        state = filled(state, budget)
         if staged is None:
             return state
         window = staged.window

@@ -4,13 +4,14 @@ Row and byte counts of a split are exact for a pinned snapshot, and estimates wh
 """
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from backfill_cli.model.job import Control, Phase
-from backfill_cli.model.pace import Allowance, Budget
+from backfill_cli.model.pace import Allowance, Allowed, Budget
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
@@ -38,20 +39,23 @@ class Reading:
             if progress.status != SplitStatus.CONSUMED:
                 yield split, progress
 
-    def reads(self, done: Splits, allowance: Allowance | None, budget: Budget) -> Iterator[SnapshotRead]:
-        """Reads splits in order, whole where they fit, until the budget or the allowed rate is used up.
+    def reads(self, done: Splits, allowed: Allowed, budget: Budget) -> Iterator[SnapshotRead]:
+        """Reads splits in order, whole where they fit, until the budget or what the rate allows is used up.
 
-        allowance: what the rate allows at this barrier; None when no rate is set.
+        A table that may not be read now, by a rate of its own, is passed over: those behind it are read.
         """
-        limited = allowance is not None
-        left: float = budget.rows
-        if allowance is not None:
-            left = min(left, allowance.tokens)
+        total: float = budget.rows if allowed.rows is None else min(budget.rows, allowed.rows)
+        tables = dict(allowed.tables)
         taken = 0
         for split, progress in self.open(done):
             rest = self._rest(split, progress)
-            if rest > 0 and left < 1:
+            if rest > 0 and total < 1:
                 return
+            own = tables.get(split.table)
+            limited = allowed.rows is not None or own is not None
+            left = total if own is None else min(total, own)
+            if rest > 0 and left < 1:
+                continue
             whole = rest <= max(left, 0) or not split.cuttable or (not limited and rest <= left + budget.rows / 2)
             if not whole and taken and not limited and left < budget.rows / 2:
                 return  # a slice costs more than its share of the file: the next epoch reads the whole split
@@ -66,8 +70,10 @@ class Reading:
                 # so has a file whose rows are guessed from its bytes
                 limit = int(left if limited else left + budget.rows / 2)
             yield SnapshotRead(split.table, split.id, progress.cursor, limit_rows=limit)
-            left -= used
+            total -= used
             taken += used
+            if own is not None:
+                tables[split.table] = own - used
 
     def _rest(self, split: Split, progress: SplitProgress) -> int:
         """Rows left in a split, estimated from its bytes where metadata holds no row count."""
@@ -142,15 +148,23 @@ class Reading:
         )
 
 
-class Limited(StrategyState, Protocol):
-    """position_ms: up to where the log is applied, by upstream time. allowance: what a rate leaves to be read."""
+class Paced(StrategyState, Protocol):
+    """allowance: what the rate of all tables leaves to be read. allowances: each rate of a single table."""
+
+    @property
+    def allowance(self) -> Allowance: ...
+    @property
+    def allowances(self) -> Mapping[str, Allowance]: ...
+
+
+class Limited(Paced, Protocol):
+    """position_ms: up to where the log is applied, by upstream time."""
 
     @property
     def position_ms(self) -> int | None: ...
-    @property
-    def allowance(self) -> Allowance: ...
 
 
+P = TypeVar("P", bound=Paced)
 L = TypeVar("L", bound=Limited)
 
 
@@ -164,24 +178,20 @@ class SplitStrategy(Strategy[L]):
     def _reading(self) -> Reading:
         return Reading(self.splits)
 
-    def _allowed(self, state: L, budget: Budget) -> Allowance | None:
-        """What the rate in force allows to be read at this barrier; None without one."""
-        return None if budget.pace(state.control.pace) is None else refilled(state, budget)
-
     def _consumed(self, state: L, staged: Staged, budget: Budget) -> L:
         """The state once the epoch's reads are in the sink."""
-        read_rows = sum(rows for _, rows in staged.reads)
-        paced = budget.pace(state.control.pace) is not None
-        allowance = state.allowance.spend(read_rows) if paced else state.allowance
         splits = self._reading.consumed(state.splits, staged.reads, budget.now_ms)
-        return replace(state, splits=splits, allowance=allowance)
+        return spent(replace(state, splits=splits), staged, budget)
 
     def _is_read(self, state: L) -> bool:
         return next(self._reading.open(state.splits), None) is None
 
     def unread(self, state: L) -> frozenset[str]:
-        """The tables of which rows of the snapshot are still to be read."""
         return frozenset(split.table for split, _ in self._reading.open(state.splits))
+
+    def left_of(self, state: L, table: str) -> float | None:
+        mine = replace(self._reading, splits=tuple(one for one in self.splits if one.table == table))
+        return mine.so_far(state.splits).left_rows
 
     def left(self, state: L, table: str, tables: Sequence[str]) -> L:
         splits = {key: progress for key, progress in state.splits.items() if key[0] != table}
@@ -205,36 +215,73 @@ def frozen(state: Limited) -> dict[str, Any]:
         "phase": state.phase,
         "position": dict(state.position.cursors),
         "position_ms": state.position_ms,
-        "allowance": [state.allowance.tokens, state.allowance.at_ms],
+        **buckets(state),
         "snapshot_finished_ms": state.snapshot_finished_ms,
         **({"beside": True} if state.beside else {}),
     }
 
 
 def thawed(kept: Mapping[str, Any], splits: Splits, control: Control) -> dict[str, Any]:
-    """The same as fields of the state; the token bucket keeps its debt but earns nothing without a runner."""
+    """The same as fields of the state; the token buckets keep their debts but earn nothing without a runner."""
     return {
         "control": control,
         "phase": Phase(kept["phase"]),
         "position": Position.of(kept["position"]),
         "position_ms": kept["position_ms"],
         "splits": dict(splits),
-        "allowance": unpaid(kept),
+        **unpaid(kept),
         "snapshot_finished_ms": kept["snapshot_finished_ms"],
         "beside": kept.get("beside", False),
     }
 
 
-def unpaid(kept: Mapping[str, Any]) -> Allowance:
-    """The token bucket for a new runner: it keeps its debt, but earns nothing for the time without one."""
-    return Allowance(min(0.0, kept["allowance"][0]), None)
+def buckets(state: Paced) -> dict[str, Any]:
+    """The token buckets, as JSON holds them."""
+    tables = {table: [one.tokens, one.at_ms] for table, one in state.allowances.items()}
+    return {
+        "allowance": [state.allowance.tokens, state.allowance.at_ms],
+        **({"allowances": tables} if tables else {}),
+    }
 
 
-def refilled(state: Limited, budget: Budget) -> Allowance:
-    """The token bucket at this barrier: it earns tokens during the snapshot phase, unless the job is paused."""
-    if state.control.paused or state.phase != Phase.SNAPSHOT:
-        return state.allowance.hold(budget.steady_ms)
-    return state.allowance.fill(budget.pace(state.control.pace), budget.interval_ms, budget.steady_ms)
+def unpaid(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a new runner: the buckets keep their debts, but earn nothing for the time without one."""
+    return {
+        "allowance": Allowance(min(0.0, kept["allowance"][0]), None),
+        "allowances": {
+            table: Allowance(min(0.0, tokens), None) for table, (tokens, _) in kept.get("allowances", {}).items()
+        },
+    }
+
+
+def filled(state: P, budget: Budget) -> P:
+    """The state with its token buckets at this barrier: they earn during the snapshot, unless it is paused."""
+    control, at_ms = state.control, budget.steady_ms
+    tables = {table: state.allowances.get(table, Allowance()) for table in control.rates}
+    if control.paused or state.phase != Phase.SNAPSHOT:
+        held = {table: one.hold(at_ms) for table, one in tables.items()}
+        return replace(state, allowance=state.allowance.hold(at_ms), allowances=held)
+    whole = state.allowance.fill(budget.pace(control.pace), budget.interval_ms, at_ms)
+    each = {table: one.fill(control.rates[table], budget.interval_ms, at_ms) for table, one in tables.items()}
+    return replace(state, allowance=whole, allowances=each)
+
+
+def allowed(state: Paced, budget: Budget) -> Allowed:
+    """What the rates in force allow to be read at this barrier."""
+    now = filled(state, budget)
+    rows = None if budget.pace(state.control.pace) is None else now.allowance.tokens
+    return Allowed(rows, {table: one.tokens for table, one in now.allowances.items()})
+
+
+def spent(state: P, staged: Staged, budget: Budget) -> P:
+    """The state once the rows that were read are taken out of its buckets, which are filled."""
+    read = Counter[str]()
+    for one, rows in staged.reads:
+        read[one.table] += rows
+    limited = budget.pace(state.control.pace) is not None
+    whole = state.allowance.spend(read.total()) if limited else state.allowance
+    each = {table: one.spend(read[table]) for table, one in state.allowances.items()}
+    return replace(state, allowance=whole, allowances=each)
 
 
 def observed(plan: EpochPlan, left: Sequence[UpstreamEpoch], begun_ms: int | None, latest: Position) -> EpochPlan:

@@ -16,7 +16,15 @@ from backfill_cli.model.plan import ChangeWindow, EpochPlan, SnapshotRead, Stage
 from backfill_cli.model.position import Position, table_of
 from backfill_cli.model.split import SplitKey, SplitProgress
 from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
-from backfill_cli.strategies.reading import BYTES_A_ROW, SplitStrategy, frozen, observed, refilled, thawed
+from backfill_cli.strategies.reading import (
+    BYTES_A_ROW,
+    SplitStrategy,
+    allowed,
+    filled,
+    frozen,
+    observed,
+    thawed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,7 @@ class SnapshotState:
     complete_at: Position | None
     splits: Mapping[SplitKey, SplitProgress]
     allowance: Allowance = field(default_factory=Allowance)
+    allowances: Mapping[str, Allowance] = field(default_factory=dict)
     snapshot_finished_ms: int | None = None
     log_store_finished_ms: int | None = None
     uncovered: bool = False
@@ -58,7 +67,7 @@ class SnapshotStrategy(SplitStrategy[SnapshotState]):
             return observed(EpochPlan(), view.pending, state.position_ms, view.latest)
         reads: tuple[SnapshotRead, ...] = ()
         if state.phase == Phase.SNAPSHOT:
-            reads = tuple(self._reading.reads(state.splits, self._allowed(state, budget), budget))
+            reads = tuple(self._reading.reads(state.splits, allowed(state, budget), budget))
             if not state.beside:
                 return observed(EpochPlan(reads), view.pending, state.position_ms, view.latest)
         follows = [epoch for epoch in view.pending if not state.beside or self._is_free(state, epoch)]
@@ -83,7 +92,7 @@ class SnapshotStrategy(SplitStrategy[SnapshotState]):
     def advance(
         self, state: SnapshotState, plan: EpochPlan, staged: Staged | None, budget: Budget
     ) -> SnapshotState:
-        state = replace(state, allowance=refilled(state, budget))
+        state = filled(state, budget)
         if staged is None:
             return self._advance_idle(state, plan, budget)
         if plan.reads or (state.beside and state.phase == Phase.SNAPSHOT):

@@ -46,7 +46,7 @@ from backfill_cli.strategies.partitions import (
     spread,
     target_of,
 )
-from backfill_cli.strategies.reading import observed, refilled, unpaid
+from backfill_cli.strategies.reading import allowed, buckets, filled, observed, spent, unpaid
 
 HISTORY_SHARE = 0.1
 """Of an epoch's rows, where live rows would take all: a backlog of these no longer stops history."""
@@ -64,6 +64,7 @@ class SourceState:
     splits: Mapping[SplitKey, SplitProgress]
     position_ms: int | None = None
     allowance: Allowance = field(default_factory=Allowance)
+    allowances: Mapping[str, Allowance] = field(default_factory=dict)
     snapshot_finished_ms: int | None = None
     beside: bool = False
 
@@ -118,9 +119,13 @@ class SourceStrategy(Strategy[SourceState]):
         self, state: SourceState, seen: Mapping[str, SplitProgress], left: int, budget: Budget
     ) -> tuple[SnapshotRead, ...]:
         """History, spread over the partitions that have some left, so that tasks read in parallel."""
-        if budget.pace(state.control.pace) is not None:
-            left = min(left, int(refilled(state, budget).tokens))
+        rates = allowed(state, budget)
+        if rates.rows is not None:
+            left = min(left, int(rates.rows))
         wanted = {p: target_of(now) - offset_of(now) for p, now in seen.items() if now.status in HISTORY}
+        for table, most in rates.tables.items():
+            of_table = {p: rows for p, rows in wanted.items() if self._table(p) == table}
+            wanted |= {**dict.fromkeys(of_table, 0), **spread(of_table, int(most))}
         return tuple(
             SnapshotRead(self._table(p), p, offset_of(seen[p]), offset_of(seen[p]) + rows)
             for p, rows in spread(wanted, left).items()
@@ -128,7 +133,7 @@ class SourceStrategy(Strategy[SourceState]):
 
     def advance(self, state: SourceState, plan: EpochPlan, staged: Staged | None, budget: Budget) -> SourceState:
         """An idle barrier (staged None) moves only the pace: what it observed, the next one observes again."""
-        state = replace(state, allowance=refilled(state, budget))
+        state = filled(state, budget)
         if staged is None:
             return _reported(state, budget)
         splits = dict(state.splits)
@@ -141,9 +146,7 @@ class SourceStrategy(Strategy[SourceState]):
             for p, up_to in offsets(staged.window.up_to).items():
                 splits[self._key(p)] = _moved(splits[self._key(p)], p, begun[p], up_to, 0, budget)
             state = replace(state, position_ms=staged.window.up_to_ms)
-        if budget.pace(state.control.pace) is not None:
-            state = replace(state, allowance=state.allowance.spend(sum(rows for _, rows in staged.reads)))
-        return _reported(replace(state, splits=splits), budget)
+        return _reported(spent(replace(state, splits=splits), staged, budget), budget)
 
     def joined(self, state: SourceState, more: Pin) -> SourceState:
         """Their partitions begin where their pin says, as those of a new job do."""
@@ -178,6 +181,13 @@ class SourceStrategy(Strategy[SourceState]):
             share=done / total if total else 1.0,
         )
 
+    def unread(self, state: SourceState) -> frozenset[str]:
+        return frozenset(table for (table, _), one in state.splits.items() if one.status in HISTORY)
+
+    def left_of(self, state: SourceState, table: str) -> float:
+        of_table = (one for (name, _), one in state.splits.items() if name == table and one.status in HISTORY)
+        return float(sum(target_of(one) - offset_of(one) for one in of_table))
+
     def partitions(self, state: SourceState, latest: Position) -> tuple[PartitionProgress, ...]:
         ends = offsets(latest)
         lines = []
@@ -193,7 +203,7 @@ class SourceStrategy(Strategy[SourceState]):
         return json.dumps(
             {
                 "position_ms": state.position_ms,
-                "allowance": [state.allowance.tokens, state.allowance.at_ms],
+                **buckets(state),
                 "snapshot_finished_ms": state.snapshot_finished_ms,
                 **({"beside": True} if state.beside else {}),
             },
@@ -202,9 +212,14 @@ class SourceStrategy(Strategy[SourceState]):
 
     def thaw(self, state: str, splits: Mapping[SplitKey, SplitProgress], control: Control) -> SourceState:
         kept = json.loads(state)
-        known, finished_ms = self._known(splits), kept["snapshot_finished_ms"]
-        beside = kept.get("beside", False)
-        return SourceState(control, known, kept["position_ms"], unpaid(kept), finished_ms, beside)
+        return SourceState(
+            control,
+            self._known(splits),
+            kept["position_ms"],
+            snapshot_finished_ms=kept["snapshot_finished_ms"],
+            beside=kept.get("beside", False),
+            **unpaid(kept),
+        )
 
     def _table(self, partition: str) -> str:
         """Whose partition it is. A new one without a table in its name is of the job's one table."""

@@ -123,6 +123,7 @@ class Logs:
 @dataclass(frozen=True, slots=True)
 class Posted:
     """A command for a job. rate: rows/s of a throttle, null for no limit. id: of the command in the catalog.
+    table: of a throttle of one table, of one that joins or leaves; else empty.
 
     epoch: of the barrier that took it; null while a runner has not. committed: the last one that the sink then
     has, as `status` names it. note: why it has no effect, or what it does.
@@ -135,6 +136,7 @@ class Posted:
     epoch: int | None
     committed: int
     note: Hint
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)

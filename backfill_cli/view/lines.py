@@ -23,6 +23,7 @@ from backfill_cli.view.model import (
     spell_rows_written,
     spell_share,
     spell_skipped,
+    spell_table_rates,
     spell_verified,
     waits_for_snapshot,
 )
@@ -121,6 +122,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         ("reads", spell_reads(view)),
         *((("writes", spell_written(view.written_per_s)),) if view.written_per_s is not None else ()),
         *_written_by_table(view),
+        *((("rates", spell_table_rates(view.table_rates)),) if view.table_rates else ()),
         ("time left", spell_eta(view.eta_s)),
         *((("finish by", spell_deadline(view.deadline)),) if view.deadline is not None else ()),
         ("lag", spell_lag_in_full(view)),

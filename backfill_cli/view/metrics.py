@@ -129,6 +129,12 @@ LABELLED: tuple[tuple[str, str, str, Callable[[JobView], dict[str, float]]], ...
         "state",
         lambda v: {str(one): n for one, n in v.splits.items()},
     ),
+    (
+        "table_throttle_rows_per_second",
+        "The limit of a table that has one of its own.",
+        "table",
+        lambda v: dict(v.table_rates),
+    ),
 )
 """As GAUGES, with a label of that name: its values, and that of each."""
 

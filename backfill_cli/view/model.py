@@ -17,7 +17,7 @@ from backfill_cli.model.refill import Extent, Refill, RefillProgress, RefillStat
 from backfill_cli.model.reports import PlannedDeadline
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus, partition_number, partition_table
-from backfill_cli.model.units import spell_count, spell_duration, spell_moment
+from backfill_cli.model.units import spell_count, spell_duration, spell_moment, spell_number
 from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.answers import UNTOLD
 from backfill_cli.view.console import from_here
@@ -156,7 +156,8 @@ class JobView:
     changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of topics
     and of files of Debezium that change no row of the job's tables, by kind, since the job began. headroom: None
     if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first. written: rows
-    inserted, upserted and deleted, by table and by the phase in which they were, since the job began.
+    inserted, upserted and deleted, by table and by the phase in which they were, since the job began. rate: rows/s
+    of all tables together, table_rates: of each table that has a limit of its own.
     """
 
     name: str
@@ -215,13 +216,15 @@ class JobView:
     overridden: Sequence[str] = ()
     refills: Sequence[RefillView] = ()
     written: Mapping[str, Mapping[Phase, int]] = field(default_factory=dict)
+    table_rates: Mapping[str, float] = field(default_factory=dict)
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
 
 def control_of(view: JobView) -> Control:
     """What people and guards command, as far as it is shown."""
-    return Control(view.paused_by, view.paused_since_ms, view.rate, holds=tuple(view.holds))
+    tables = tuple(sorted(view.table_rates.items()))
+    return Control(view.paused_by, view.paused_since_ms, view.rate, holds=tuple(view.holds), tables=tables)
 
 
 def job_view(
@@ -299,6 +302,7 @@ def job_view(
         deadline=deadline_view(progress, now_ms),
         refills=tuple(refill_view(one, row) for one in row.refills),
         written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
+        table_rates=row.control.rates,
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
@@ -624,6 +628,11 @@ def spell_skipped(skipped: Mapping[str, int]) -> str:
     """`1,200 heartbeats, 1 tombstone after a delete`; empty if there are none."""
     told = ((count, _SKIPPED[Skipped(kind)]) for kind, count in sorted(skipped.items()))
     return ", ".join(f"{count:,} {one if count == 1 else many}" for count, (one, many) in told)
+
+
+def spell_table_rates(rates: Mapping[str, float]) -> str:
+    """`public.orders 500 rows/s, public.lines 0 rows/s`."""
+    return ", ".join(f"{table} {spell_number(rate)} rows/s" for table, rate in rates.items())
 
 
 _PHASES = {Phase.SNAPSHOT: "in the snapshot", Phase.LOG_STORE: "in the log store", Phase.UPSTREAM: "live"}

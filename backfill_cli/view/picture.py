@@ -54,6 +54,7 @@ from backfill_cli.view.model import (
     spell_refill,
     spell_share,
     spell_skipped,
+    spell_table_rates,
     spell_verified,
 )
 from backfill_cli.view.plot import AROUND, Plot, between, rates, round_number, round_time
@@ -425,6 +426,8 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
     facts: list[tuple[str, Hint | str, str]] = [
         ("refill", spell_refill(one), WARN if one.state is RefillState.FAILED else QUIET) for one in view.refills
     ]
+    if view.table_rates:
+        facts.append(("rates", spell_table_rates(view.table_rates), QUIET))
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     if view.created:

@@ -11,7 +11,12 @@ from backfill_cli.engine.job.checks import estimate_of, planned_of
 from backfill_cli.engine.job.drop import live_names
 from backfill_cli.engine.job.join import joined, require_known, require_removable
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import changed_keys, require_same, require_same_strategy
+from backfill_cli.engine.job.select import (
+    changed_keys,
+    changed_rates,
+    require_same,
+    require_same_strategy,
+)
 from backfill_cli.errors import Command, SinkInUse, UsageError, command
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Verb
@@ -28,7 +33,8 @@ def setting(name: str, config: JobConfig, catalog: Catalog) -> Change:
     require_same(job, config, lambda: catalog.change_logs.has_been_read(name))
     with Resources(config) as resources:
         require_same_strategy(job, config, resources.upstream)
-    return Change(config.stored(), config.file, keys=tuple(changed_keys(job.config, config)))
+    keys, rates = changed_keys(job.config, config), changed_rates(job.config, config)
+    return Change(config.stored(), config.file, keys=tuple(keys), rates=rates)
 
 
 def require_of_job(name: str, config: JobConfig, verb: Verb) -> None:
@@ -74,9 +80,17 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
         whole = whole.with_table(told[0] if told else {"name": table}, options)
     (its_own,) = [one for one in whole.tree["tables"] if one["name"] == table]
     file = "" if config is None else config.file
-    own, mark = json.dumps(its_own), uuid.uuid4().hex[:12]
-    change = Change(own, file, table, into_existing=into_existing, options=json.dumps(options), mark=mark)
     alone = whole.of_tables({table})
+    rates = ((table, alone.table(table).rate),)
+    change = Change(
+        json.dumps(its_own),
+        file,
+        table,
+        into_existing=into_existing,
+        options=json.dumps(options),
+        mark=uuid.uuid4().hex[:12],
+        rates=rates,
+    )
     with Resources(whole) as resources, Resources(alone, opening=resources.opening) as its:
         try:
             made = joined(job, change, catalog, resources, its, try_it=True)
@@ -111,4 +125,4 @@ def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change
             f"{target.target} cannot be dropped with its rows: rows of others may be in it",
             "let it stay: " + command(f"remove {name} --table {table}"),
         )
-    return Change("", table=table, with_rows=with_rows)
+    return Change("", table=table, with_rows=with_rows, rates=((table, None),))

@@ -423,9 +423,15 @@ def estimate_of(
     """The snapshot's time, and what that is known by; None, and why it is not known."""
     if config.throttle.rate == 0:
         return None, "throttle.rate is 0: no row of the snapshot is read"
+    rates = config.control.rates
+    stopped = [table.name for table in tables if rates.get(table.name) == 0]
+    if stopped:
+        return None, f"the rate of table {stopped[0]} is 0: no row of it is read"
     if any(table.rows is None for table in tables):
         return None, "number of rows not known"
     found = of_earlier(config, catalog) or of_sample(sample.rows, sample.seconds)
     if found is None:
         return None, "no job of its kind has run in this catalog"
-    return found.seconds(sum(table.rows or 0 for table in tables), config.throttle.rate), found.by
+    least_s, most_s = found.seconds(sum(table.rows or 0 for table in tables), config.throttle.rate)
+    own_s = max(((one.rows or 0) / rates[one.name] for one in tables if one.name in rates), default=0.0)
+    return (max(least_s, own_s), max(most_s, own_s)), found.by

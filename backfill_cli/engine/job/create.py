@@ -44,7 +44,7 @@ def create(
         with owning(name, catalog, sink):
             resources.with_retries(lambda: take(name, catalog, sink, checked.owner))
             since_ms = None if paused_by is None else wall_clock_ms()
-            control = Control(paused_by, since_ms, rate=config.throttle.rate)
+            control = replace(config.control, paused_by=paused_by, paused_since_ms=since_ms)
             definition, checkpoint = _begun(config, upstream, held_pin, until, tables, control)
             catalog.create_job(definition, control, checkpoint)
     return definition
@@ -108,8 +108,8 @@ def _begun(
 def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources, lock: JobLock) -> None:
     """The catalog gets from the sink what the sink keeps of the job; the job's token starts above the marker's.
 
-    The rate is taken from the config. Raises StateConflict when the sink has no record of the job, UsageError when
-    the config leads to a different result than the job's, Held when the owning catalog is not lost.
+    The rates are taken from the config. Raises StateConflict when the sink has no record of the job, UsageError
+    when the config leads to a different result than the job's, Held when the owning catalog is not lost.
     """
     held = resources.with_retries(lambda: require_lost(name, catalog, resources.sink))
     saved = resources.with_retries(lambda: resources.sink.saved(name))
@@ -127,5 +127,5 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
     markers = resources.with_retries(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)
-    catalog.rebuild(definition, checkpoint, Control(rate=config.throttle.rate), token, lock)
+    catalog.rebuild(definition, checkpoint, config.control, token, lock)
     resources.with_retries(lambda: take(name, catalog, resources.sink, held))

@@ -284,8 +284,8 @@ def _different(name: str, found: Sequence[Difference], folder: tuple[str, str] |
     """The error for a config that leads to another result. folder: that was moved perhaps, and its new path."""
     over = START_OVER if known else start_over(name, "--sink job.toml", "--with-rows")
     hint = (
-        "undo these changes (only throttle, barrier, catch_up, retry, spool, spark, hooks, guards, staging, live, "
-        "and what a hint asked you to add may change), or name another job, or " + over
+        "undo these changes (only throttle, rate, barrier, catch_up, retry, spool, spark, hooks, guards, staging, "
+        "live, and what a hint asked you to add may change), or name another job, or " + over
     )
     if folder is not None and os.path.isdir(folder[1]) and not os.path.lexists(folder[0]):
         forget = (
@@ -356,6 +356,12 @@ def _folder_before(was: object, now: object, config: JobConfig) -> Path | None:
 def changed_keys(stored: str, config: JobConfig) -> list[str]:
     """The keys of the config that differ from the stored one, without values: they can be long or confidential."""
     return [one.path for one in _changed(stored, config)]
+
+
+def changed_rates(stored: str, config: JobConfig) -> tuple[tuple[str, float | None], ...]:
+    """The tables whose own rate differs from that in the stored config, with what it is now."""
+    before = {one["name"]: one.get("rate") for one in json.loads(stored)["tables"]}
+    return tuple((one.name, one.rate) for one in config.tables if one.rate != before.get(one.name))
 
 
 def _changed(stored: str, config: JobConfig) -> list[Difference]:

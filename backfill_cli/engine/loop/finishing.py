@@ -23,5 +23,6 @@ class Finishing:
             self.outlook = None
             return None
         left = strategy.read_so_far(state).left_rows
-        self.outlook = self._deadline.judged(self.outlook, left, measured, state.control, now_ms)
+        tables = strategy.own_paces(state)
+        self.outlook = self._deadline.judged(self.outlook, left, measured, state.control, now_ms, tables)
         return self.outlook.rate

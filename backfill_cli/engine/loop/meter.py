@@ -1,10 +1,11 @@
 """What the loop measures for display: rates, lag, ETA, what limits the job now. It decides nothing."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from shlex import quote
 
 from backfill_cli.errors import command
 from backfill_cli.model.backlog import Backlog, Trend
@@ -12,6 +13,7 @@ from backfill_cli.model.checkpoint import EpochRecord, Progress, Written, by_tab
 from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.pace import TablePace
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.model.split import ReadSoFar
@@ -210,7 +212,9 @@ class Meter:
     ) -> Progress:
         """The numbers as of the committed `state`. not_converging: see Sizes. outlook: of a deadline."""
         read = strategy.read_so_far(state)
-        limit, first = state.control.pace, self._first_rate(in_hand, steady_ms)
+        tables, first = strategy.own_paces(state), self._first_rate(in_hand, steady_ms)
+        own = _own(tables, strategy.unread(state)) if tables else None
+        limit = min((rate for rate in (state.control.pace, own) if rate is not None), default=None)
         rates = self._rates() or ([] if first is None else [first])
         observed_ms = self._observed_ms
         self._told = self._doing or self._committing
@@ -221,8 +225,9 @@ class Meter:
         changes_per_s, written_per_s = self._log_rates(steady_ms) or (None, None)
         partitions = strategy.partitions(state, self._plan.latest)
         follows = state.phase != Phase.SNAPSHOT
-        eta_s = None if not_converging else self._eta(state, rates, read)
-        limited_by = self._limit(state, waiting, steady_ms, eta_s, not_converging, outlook)
+        eta_s = None if not_converging else self._eta(state, rates, read, limit, tables)
+        of_table = max(tables, key=lambda one: one.left_s) if own is not None and own == limit else None
+        limited_by = self._limit(state, waiting, steady_ms, eta_s, not_converging, outlook, of_table)
         if outlook is not None:
             outlook = replace(outlook, cause=limited_by if outlook.late else None)
         return Progress(
@@ -300,8 +305,17 @@ class Meter:
             return None
         return in_hand.being_read * 1000 / (steady_ms - doing.since_steady_ms) or None
 
-    def _eta(self, state: StrategyState, rates: list[float], read: ReadSoFar) -> tuple[float, float] | None:
+    def _eta(
+        self,
+        state: StrategyState,
+        rates: list[float],
+        read: ReadSoFar,
+        limit: float | None,
+        tables: Sequence[TablePace],
+    ) -> tuple[float, float] | None:
         """Seconds until the snapshot is read, at the fastest and at the slowest recent rate; None if unknown.
+
+        limit: rows per second that may be read. tables: which have a rate of their own.
 
         While catching up: seconds until nothing is pending, if nothing more arrives and if changes arrive as
         recently.
@@ -315,12 +329,12 @@ class Meter:
             return (left_epochs / applied, left_epochs / (applied - arriving)) if meant else None
         if (left := read.left_rows) is None:
             return None
-        limit = state.control.pace
         if limit is not None:
             rates = [min(rate, limit) for rate in rates] or [limit]
         if not rates or min(rates) <= 0:
             return None
-        return left / max(rates), left / min(rates)
+        own_s = max((one.left_s for one in tables), default=0.0)
+        return None if own_s == math.inf else (max(own_s, left / max(rates)), max(own_s, left / min(rates)))
 
     def _limit(
         self,
@@ -330,8 +344,12 @@ class Meter:
         eta_s: tuple[float, float] | None,
         not_converging: bool,
         outlook: Outlook | None = None,
+        of_table: TablePace | None = None,
     ) -> Limit:
-        """What limits the job now, with the command that changes it. waiting: what holds the loop up."""
+        """What limits the job now, with the command that changes it. waiting: what holds the loop up.
+
+        of_table: whose own rate limits it, where only such tables are left to be read.
+        """
         if state.control.paused:
             return _paused(self._job, state.control)
         if waiting is not None:
@@ -349,13 +367,13 @@ class Meter:
         if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
             return Limit("the change log has not reached the end of the snapshot yet", Kind.AWAITING_LIVE)
         if state.phase == Phase.SNAPSHOT:
-            return self._of_snapshot(state.control, None if outlook is None else outlook.rate)
+            return self._of_snapshot(state.control, None if outlook is None else outlook.rate, of_table)
         if state.phase == Phase.LOG_STORE:
             return self._not_converging() if not_converging else self._of_backlog(eta_s)
         return self._of_log(state, steady_ms)
 
-    def _of_snapshot(self, control: Control, enough: float | None) -> Limit:
-        """enough: rows/s, for a deadline."""
+    def _of_snapshot(self, control: Control, enough: float | None, of_table: TablePace | None) -> Limit:
+        """enough: rows/s, for a deadline. of_table: see `_limit`."""
         lift = command(f"throttle {self._job} --rate none")
         slowing = control.slowing
         by = "" if slowing is None else f", by {slowing.by}; {slowing.lifts}"
@@ -365,13 +383,22 @@ class Meter:
             left = spell_size(_size(self._view))
             first = Limit(f"the change log comes first, {left} of it: rows are read again after that")
             return self._first_stays() or first
-        if enough is not None and enough < (math.inf if control.pace is None else control.pace):
+        rates = [rate for rate in (control.pace, None if of_table is None else of_table.rate) if rate is not None]
+        if enough is not None and enough < min(rates, default=math.inf):
             return Limit(f"rate {spell_number(round(enough))} rows/s, which is enough for throttle.finish_by")
+        if of_table is not None:
+            return self._of_table(of_table)
         if control.pace is not None:
             return Limit(f"rate {spell_number(control.pace)} rows/s{by}", hint=lift, to="change")
         staged = sum(epoch.record.stage_ms for epoch in self._recent)
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
         return Limit("sink (commits take longer than reads)" if committed > staged else "upstream reads")
+
+    def _of_table(self, one: TablePace) -> Limit:
+        lift = command(f"throttle {self._job} --table {quote(one.table)} --rate none")
+        if not one.rate:
+            return Limit(f"rate 0 of table {one.table}: no row of it is read", hint=lift, to="read it")
+        return Limit(f"rate {spell_number(one.rate)} rows/s of table {one.table}", hint=lift, to="change")
 
     def _of_backlog(self, eta_s: tuple[float, float] | None) -> Limit:
         """What is left, and about how long that takes if half of what is applied arrives anew meanwhile."""
@@ -443,6 +470,11 @@ class Meter:
         come, go = (spell_rate(rate, "upstream commits") for rate in (arriving, applied))
         more = f"{come} arrive, {go} are applied" if arriving > applied else "as much arrives as is applied"
         return Limit(f"{more}; {FASTER}", Kind.NOT_CONVERGING)
+
+
+def _own(tables: Sequence[TablePace], unread: frozenset[str]) -> float | None:
+    """What tables with rates of their own may read together; None where others are left to be read."""
+    return sum(one.rate for one in tables) if unread == {one.table for one in tables} else None
 
 
 def _paused(job: str, control: Control) -> Limit:

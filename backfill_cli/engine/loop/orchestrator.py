@@ -321,7 +321,8 @@ class Orchestrator(Generic[S]):
 
     def _next(self, commands: tuple[Command, ...]) -> Barrier:
         """The next barrier; its number is the only thing that depends on the time of day."""
-        return Barrier.taking(commands, self._last_epoch, self._ports.now_ms(), self.state.control)
+        tables = {table.name for table in self._job.tables}
+        return Barrier.taking(commands, self._last_epoch, self._ports.now_ms(), self.state.control, tables)
 
     def _take(self, barrier: Barrier) -> None:
         """The barrier's commands act from here on; the catalog records them first."""
@@ -381,7 +382,7 @@ class Orchestrator(Generic[S]):
         require_taken(self._ports.sink, done.staged)
         hit("after-stage")
         stage_ms = self._ports.steady_ms() - began_ms
-        limited = budget.pace(self.state.control.pace) is not None
+        limited = self._paced(self.state, budget)
         expected = plan.window.expected if plan.window is not None else 0
         self._sizes.staged(phase, limited, done.staged, expected, stage_ms, self._flight.takes_ms)
         self._ahead = self._closed(barrier, plan, done, budget, stage_ms)
@@ -481,8 +482,14 @@ class Orchestrator(Generic[S]):
         record = record_of(checkpoint, self._job.tables, before.phase, barrier.epoch, barrier.mutations.verbs)
         lag_ms = self._meter.lag_ms(plan, self._ports.now_ms())
         record = replace(record, stage_ms=stage_ms, lag_ms=lag_ms)
-        paced = budget.pace(after.control.pace) is not None
-        return Epoch(checkpoint, plan, record, after, budget.steady_ms, paced)
+        return Epoch(checkpoint, plan, record, after, budget.steady_ms, self._paced(after, budget))
+
+    def _paced(self, state: S, budget: Budget) -> bool:
+        """Whether rates alone limit what is read of the snapshot: that of all tables, or each table's own."""
+        if budget.pace(state.control.pace) is not None or not state.control.tables:
+            return budget.pace(state.control.pace) is not None
+        unread = self._strategy.unread(state)
+        return bool(unread) and unread <= state.control.rates.keys()
 
     def _idle(self, plan: EpochPlan, budget: Budget) -> Tick:
         """A barrier without rows carries only control: no Spark, no database, unless a mark is pending."""

@@ -26,6 +26,7 @@ from backfill_cli.engine.job.ownership import (
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import (
     changed_keys,
+    changed_rates,
     edited,
     nothing_follows,
     require_same,
@@ -48,7 +49,7 @@ from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Tr
 from backfill_cli.model.checkpoint import Owner, Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.guard import Order
-from backfill_cli.model.job import JobState, Verb
+from backfill_cli.model.job import JobState, Verb, of_table
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Refill
 from backfill_cli.model.split import SplitStatus
@@ -97,9 +98,11 @@ def start(
             return run.created(known, config, resources, lock)
         require_same(known, config, lambda: catalog.change_logs.has_been_read(name))
         require_same_strategy(known, config, resources.upstream)
-        changed = changed_keys(known.config, config)
+        changed, rates = changed_keys(known.config, config), changed_rates(known.config, config)
         job = replace(known, until=until, config=config.stored(), config_file=config.file)
-        return run.taken_up(job, config, resources, lock, unpause=False, changed=changed, pause=paused)
+        return run.taken_up(
+            job, config, resources, lock, unpause=False, changed=changed, rates=rates, pause=paused
+        )
 
 
 def resume(
@@ -174,11 +177,12 @@ class _Run:
         changed: Sequence[str],
         was_until: str | None = None,
         pause: bool = False,
+        rates: Sequence[tuple[str, float | None]] = (),
     ) -> JobState:
         """Run a job that existed before: upstream and sink must be as they were left.
 
         changed: config keys whose value in the catalog differs. was_until: the catalog's value of `until`. pause:
-        at the first barrier, if it is not paused already.
+        at the first barrier, if it is not paused already. rates: the tables whose own rate has changed.
         """
         with suppress(Transient):  # before the claim: a refused command has changed nothing
             require_kept(job.name, self.catalog, resources.sink)
@@ -206,6 +210,8 @@ class _Run:
                 self.catalog.post(job.name, Verb.PAUSE, None, actor(), _now_ms())
             if RATE in changed:
                 self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, actor(), _now_ms())
+            for table, rate in rates:
+                self.catalog.post(job.name, Verb.THROTTLE, rate, actor(), _now_ms(), payload=of_table(table))
             tick = self._through(claim, heartbeat, job, config, resources, unpause)
         return self._ended(tick, job)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import pytest
 from caught_up_job import NOW
 from command_builders import Run, end_job, fake_engine, make_job
+from hint_scene import Scene, scene
+from hint_typed import typed
 
 from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.catalog.store import Store
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import Barrier, Control, JobState, Phase, Verb
 from backfill_cli.model.units import spell_epoch, spell_moment
+
+__all__ = ["scene"]
 
 pytestmark = pytest.mark.seconds
 
@@ -30,6 +35,7 @@ def newest(catalog: Catalog) -> str:
         (["throttle", "--rate", "500"], Control(rate=500.0)),
         (["throttle", "--rate", "0"], Control(rate=0.0)),
         (["throttle", "--rate", "None"], Control(rate=None)),
+        (["throttle", "--table", "orders", "--rate", "500"], Control(tables=(("orders", 500.0),))),
     ],
 )
 def test_without_a_runner_a_command_is_written_at_once(
@@ -96,6 +102,35 @@ def test_a_rate_of_0_says_what_becomes_of_the_changes_and_how_to_read_on(run: Ru
     assert note["text"].startswith("no row of the snapshot")
     assert note["commands"] == ["backfill throttle orders --rate none"]
     assert json.loads(run("throttle", "--rate", "1", "--json").stdout)["note"] is None
+
+
+def test_one_table_is_throttled_beside_all_and_named_wherever_it_is_said(run: Run, catalog: Catalog) -> None:
+    assert run("throttle", "--rate", "900").exit_code == 0
+    told = run("throttle", "--table", "orders", "--rate", "500")
+    assert (told.exit_code, told.stderr) == (0, "job orders: throttled orders to 500 rows/s\n")
+    assert catalog.job("orders").control == Control(rate=900.0, tables=(("orders", 500.0),))
+    view = json.loads(run("status", "orders", "--json").stdout)["jobs"][0]
+    assert (view["rate"], view["table_rates"]) == (900.0, {"orders": 500.0})
+    assert "orders 500 rows/s" in run("status", "orders").stdout
+    assert [one.mutations for one in catalog.ledger("orders", 9)] == ["throttle", "throttle"]
+    stopped = run("throttle", "--table", "orders", "--rate", "0")
+    note = "no row of the snapshot of orders is read any more, and changes wait until it is read; to read on: "
+    assert note + "backfill throttle orders --table orders --rate none\n" in stopped.stderr
+    lifted = json.loads(run("throttle", "--table", "orders", "--rate", "none", "--json").stdout)
+    assert (lifted["table"], lifted["rate"], lifted["note"]) == ("orders", None, None)
+    assert catalog.job("orders").control == Control(rate=900.0)
+
+
+def test_a_table_that_the_job_does_not_have_is_not_throttled_and_the_nearest_named(
+    scene: Callable[..., Scene],
+) -> None:
+    s = scene("throttle")
+    before = s.catalog.job("orders").control
+    with typed(s.refused("throttle", "orders", "--table", "order", "--rate", "5")) as hint:
+        assert s.catalog.job("orders").control == before
+        (again,) = hint.commands()
+        assert s.run(*again).exit_code == 0
+        assert s.catalog.job("orders").control.rates == {"orders": 5.0}
 
 
 def test_a_command_whose_runner_dies_before_it_takes_it_is_written_without_one(run: Run, catalog: Catalog) -> None:

@@ -202,6 +202,7 @@ REFUSED |= {
 USED: dict[str, Change] = {
     "job.staging": Change("files", "/e/staging"),
     "tables.live": Change("files", "people"),
+    "tables.rate": Change("files", 5.0),
     "barrier.interval": Change("files", 7.0),
     "barrier.target": Change("files", 9.0),
     "throttle.rate": Change("files", 5.0),

@@ -212,8 +212,9 @@ class World:
         for _ in range(epochs):
             self.upstream.log.append((self.wall_ms(), [("U", 0, len(self.upstream.log))]))
 
-    def post(self, verb: Verb, rate: float | None = None) -> None:
-        self.store.inbox.append(Command(len(self.trace) + self.now_ms, verb, "ann", self.now_ms, rate))
+    def post(self, verb: Verb, rate: float | None = None, payload: str = "") -> None:
+        at_ms = self.now_ms
+        self.store.inbox.append(Command(len(self.trace) + at_ms, verb, "ann", at_ms, rate, payload=payload))
 
     def step(self, passes_ms: int = 0) -> Tick:
         self.now_ms += passes_ms

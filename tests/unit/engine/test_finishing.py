@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from loop_world import SETTINGS, World
+from loop_world import SETTINGS, TABLE, World
 
 from backfill_cli.engine.loop.finishing import Finishing
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.model.deadline import Deadline
-from backfill_cli.model.job import Phase, Verb
+from backfill_cli.model.job import Phase, Verb, of_table
 
 ROWS, BEGAN_MS = 100_000, 10**9
 
@@ -49,6 +49,20 @@ def test_a_persons_rate_prevails_and_is_named_as_the_cause() -> None:
     assert told.cause is not None
     assert told.cause.text == "rate 100 rows/s"
     one.post(Verb.THROTTLE, rate=None)
+    assert read_after(one, 140) == ROWS
+
+
+def test_a_rate_of_a_table_prevails_and_is_named_as_the_cause_with_how_to_lift_it() -> None:
+    one = world(200)
+    one.post(Verb.THROTTLE, 100.0, of_table(TABLE))
+    assert read_after(one, 50) <= 100 * 52
+    told = one.loop.progress().deadline
+    assert told is not None
+    assert told.late
+    assert told.cause is not None
+    lift = f"to change: backfill throttle j --table {TABLE} --rate none"
+    assert str(told.cause) == f"rate 100 rows/s of table {TABLE}; {lift}"
+    one.post(Verb.THROTTLE, None, of_table(TABLE))
     assert read_after(one, 140) == ROWS
 
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from loop_world import SETTINGS, World
+from loop_world import SETTINGS, TABLE, World
 
 from backfill_cli.contracts import StagedEpoch
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.errors import Transient
-from backfill_cli.model.job import Verb
+from backfill_cli.model.job import Control, Verb, of_table
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.plan import EpochPlan
 
@@ -96,6 +96,39 @@ def test_a_throttled_epoch_says_nothing_about_the_size() -> None:
     world.post(Verb.THROTTLE, rate=50.0)
     world.steps(6, 1_000)
     assert world.loop._sizes.snapshot == Sizer(10)
+
+
+def test_where_only_throttled_tables_are_left_barriers_wait_for_the_interval_and_their_rate_is_the_limit() -> None:
+    world = World(rows=1_000)
+    world.post(Verb.THROTTLE, 50.0, of_table(TABLE))
+    world.steps(6, 1_000)
+    assert world.loop._sizes.snapshot == Sizer(10)
+    assert not world.loop._rhythm.behind
+    told = world.loop.progress()
+    lift = f"to change: backfill throttle j --table {TABLE} --rate none"
+    assert str(told.limited_by) == f"rate 50 rows/s of table {TABLE}; {lift}"
+    assert told.eta_s is not None
+    left_s = (1_000 - len(world.sink.rows)) / 50
+    assert told.eta_s[0] >= left_s
+    world.open()
+    world.post(Verb.THROTTLE, 0.0, of_table(TABLE))
+    world.steps(3, 1_000)
+    told = world.loop.progress()
+    assert told.limited_by.text == f"rate 0 of table {TABLE}: no row of it is read"
+    assert told.eta_s is None
+    read = len(world.sink.rows)
+    world.steps(20, 1_000)
+    assert len(world.sink.rows) == read < 1_000
+    world.post(Verb.THROTTLE, None, of_table(TABLE))
+    world.until(Tick.IDLE)
+    assert len(world.sink.rows) == 1_000
+
+
+def test_a_rate_of_a_table_that_has_left_meanwhile_is_not_kept() -> None:
+    world = World(rows=1_000)
+    world.post(Verb.THROTTLE, 50.0, of_table("gone"))
+    world.steps(2, 1_000)
+    assert world.store.control == Control()
 
 
 def test_what_a_commit_of_changes_takes_is_learnt_once_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

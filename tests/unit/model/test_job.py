@@ -18,6 +18,8 @@ from backfill_cli.model.job import (
     Verb,
     apply_command,
     may_become,
+    of_table,
+    reads_less,
 )
 
 S = JobState
@@ -41,6 +43,15 @@ commands = st.builds(
     by=st.sampled_from(("ann", "bob")),
     at_ms=st.integers(0, 9),
     rate=st.sampled_from((None, 0.0, 500.0)),
+)
+of_a_table = st.builds(
+    Command,
+    id=st.integers(1, 99),
+    verb=st.just(Verb.THROTTLE),
+    by=st.just("ann"),
+    at_ms=st.just(1),
+    rate=st.sampled_from((None, 0.0, 500.0)),
+    payload=st.sampled_from("ab").map(of_table),
 )
 controls = st.lists(commands, max_size=4).map(lambda many: fold(Control(), many))
 
@@ -94,6 +105,25 @@ def test_only_pause_pauses_and_only_resume_ends_it(control: Control, command: Co
 def test_only_throttle_moves_the_rate(control: Control, command: Command) -> None:
     after = apply_command(control, command, 5)
     assert after.rate == (command.rate if command.verb == Verb.THROTTLE else control.rate)
+
+
+@given(controls, of_a_table, commands)
+def test_a_throttle_of_a_table_moves_its_rate_alone_and_nothing_else_does(
+    control: Control, command: Command, other: Command
+) -> None:
+    before = apply_command(control, replace(command, rate=7.0), 5)
+    after = apply_command(before, command, 6)
+    assert after.rates == ({} if command.rate is None else {command.table: command.rate})
+    assert replace(after, tables=()) == control
+    assert apply_command(after, other, 7).tables == after.tables
+
+
+@given(of_a_table, of_a_table)
+def test_less_is_read_once_one_table_may_be_read_more_slowly(first: Command, then: Command) -> None:
+    before = apply_command(Control(), first, 1)
+    after = apply_command(before, then, 2)
+    rate = before.rates.get(then.table)
+    assert reads_less(before, after) == (then.rate is not None and (rate is None or then.rate < rate))
 
 
 @given(controls, commands)

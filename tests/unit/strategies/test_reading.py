@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.model.pace import Allowance, Budget
+from backfill_cli.model.pace import Allowed, Budget
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
 from backfill_cli.strategies.reading import Reading
@@ -29,7 +29,7 @@ def test_reads_of_estimates_have_limits_that_sum_to_a_few_budgets(
     held: list[tuple[int | None, SplitProgress]], budget: Budget
 ) -> None:
     reading, done = of(held)
-    limits = [read.limit_rows for read in reading.reads(done, None, budget)]
+    limits = [read.limit_rows for read in reading.reads(done, Allowed(), budget)]
     assert all(limit is not None and limit > 0 for limit in limits)
     assert sum(limit or 0 for limit in limits) <= 2.5 * budget.rows + 1
     assert bool(limits) == bool(held)
@@ -40,7 +40,7 @@ def test_at_a_rate_reads_of_estimates_ask_for_no_more_than_it_allows(
     held: list[tuple[int | None, SplitProgress]], budget: Budget, tokens: float
 ) -> None:
     reading, done = of(held)
-    limits = [read.limit_rows or 0 for read in reading.reads(done, Allowance(tokens, 0), budget)]
+    limits = [read.limit_rows or 0 for read in reading.reads(done, Allowed(tokens), budget)]
     assert all(limit > 0 for limit in limits)
     assert sum(limits) <= max(0, tokens)
     assert bool(limits) == (bool(held) and tokens >= 1)
@@ -51,7 +51,7 @@ def test_reads_begin_where_their_splits_were_read_to(
     held: list[tuple[int | None, SplitProgress]], budget: Budget
 ) -> None:
     reading, done = of(held)
-    for i, read in enumerate(reading.reads(done, None, budget)):
+    for i, read in enumerate(reading.reads(done, Allowed(), budget)):
         assert read == SnapshotRead("t", str(i), held[i][1].cursor, limit_rows=read.limit_rows)
 
 
@@ -88,8 +88,7 @@ def test_files_of_which_bytes_are_read_end_with_every_row_and_never_go_back(
     reading, done = Reading(splits), dict[tuple[str, str], SplitProgress]()
     shares = [0.0]
     for epoch in range(100 * sum(map(len, files)) + 100):
-        allowance = None if tokens is None else Allowance(tokens, 0)
-        plan = list(reading.reads(done, allowance, Budget(0, rows, 1_000, 0)))
+        plan = list(reading.reads(done, Allowed(tokens), Budget(0, rows, 1_000, 0)))
         if not plan:
             break
         assert all(read.limit_rows is None or read.limit_rows >= 1 for read in plan)
@@ -113,7 +112,7 @@ def test_a_large_file_is_read_in_slices_of_about_the_budget_whatever_its_lines_a
     ends = [length * (index + 1) for index in range(20_000)]
     reading, done = Reading((Split("t", "0", None, ends[-1], True, first=0),)), {}
     counts = []
-    while plan := list(reading.reads(done, None, Budget(0, rows, 1_000, 0))):
+    while plan := list(reading.reads(done, Allowed(), Budget(0, rows, 1_000, 0))):
         closed = [read_on(one, ends, 1_000) for one in plan]
         counts += [count for _, count in closed]
         done = dict(reading.consumed(done, closed, 1))

@@ -209,5 +209,5 @@ def test_a_state_that_an_older_version_stored_is_read() -> None:
     run.until(Phase.LOG_STORE, Beat(rows=20, arriving=(epoch(0),) * 9))
     older = json.dumps({**json.loads(run.strategy.freeze(run.state)), "allowed": 4_000, "over": 2})
     assert run.strategy.thaw(older, run.state.splits, run.state.control) == replace(
-        run.state, allowance=unpaid(json.loads(older))
+        run.state, **unpaid(json.loads(older))
     )
