@@ -147,8 +147,8 @@ class Table(Section):
         default=None,
         ge=0,
         description="Limit on snapshot reads of this table with which it begins, in rows per second; "
-        "`throttle.rate` is of all tables together, and both hold. 0 stops them, and `backfill throttle --table` "
-        "changes it. Default: no limit of its own.",
+        "`throttle.rate` is of all tables together, and both hold. 0 stops them, and `backfill throttle` changes "
+        "it. Default: no limit of its own.",
     )
     transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
 
