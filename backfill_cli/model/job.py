@@ -161,6 +161,10 @@ class Control:
         """Snapshot rows per second of each table that has a rate of its own."""
         return dict(self.tables)
 
+    def pace_of(self, table: str) -> float | None:
+        """Rows per second in force for what is read of one table alone; None: no limit."""
+        return min((rate for rate in (self.pace, self.rates.get(table)) if rate is not None), default=None)
+
     def with_rate(self, table: str, rate: float | None) -> "Control":
         """The control with another rate of one table; None: it has none of its own."""
         rates = {**self.rates, table: rate}

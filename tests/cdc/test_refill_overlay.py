@@ -6,6 +6,7 @@ somebody changed there, and commits since, of which the sink has the changes.
 
 import json
 import random
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backfill_cli.contracts import SinkTable, own
-from backfill_cli.engine.loop.refills import Kept, overlaid
+from backfill_cli.engine.loop.refills import RATE, Kept, overlaid
+from backfill_cli.engine.verify.pacing import pacing_of
 from backfill_cli.model.schema import field, schema_text
 
 if TYPE_CHECKING:
@@ -132,3 +134,25 @@ def test_what_changed_since_prevails_and_the_sink_then_equals_the_upstream(
     assert all(made[at].keys() == one.difference.keys() for at, one in enumerate(cases))
     assert [bool(one.partial) for one in kept] == [True, False, True, False]
     assert sum(len(one.difference) for one in cases) > CASES  # they did differ
+
+
+ODD = """
+SELECT id, CAST(id AS DECIMAL(38, 9)) AS d, to_date('0001-01-01') AS day,
+    named_struct('a b', array(id, NULL)) AS `x.y`, map('k', to_binary('ff', 'hex')) AS m,
+    TIMESTAMP'1582-10-04 23:59:59.999999' AS t, TIMESTAMP_NTZ'9999-12-31 23:59:59' AS n,
+    CAST('NaN' AS DOUBLE) AS f, CAST(NULL AS STRING) AS s, INTERVAL '3' DAY AS i
+FROM range({rows})
+"""
+
+
+def test_rows_that_are_read_at_a_rate_are_the_same_rows(spark: "SparkSession", tmp_path: Path) -> None:
+    (tmp_path / RATE).write_text("4000.0")
+    pacing = pacing_of(tmp_path)
+    assert pacing is not None
+    rows = spark.sql(ODD.format(rows=9_000)).repartition(3)
+    began_s = time.monotonic()
+    slow = pacing.frame(rows)
+    assert slow.schema == rows.schema
+    found, same = (str(one.toArrow().sort_by("id").to_pylist()) for one in (slow, rows))
+    assert found == same
+    assert time.monotonic() - began_s >= 1.9, "a second's rows at once, and 5,000 more"

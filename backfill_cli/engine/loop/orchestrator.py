@@ -342,6 +342,7 @@ class Orchestrator(Generic[S]):
         self._last_epoch = barrier.epoch
         if any(one.verb in OF_REFILLS for one in barrier.mutations.commands):
             self._ports.refills.told()
+        self._ports.refills.paced(self.state.control)
 
     def _stop_wanted(self) -> bool:
         return self._stop_asked or self.state.control.stop

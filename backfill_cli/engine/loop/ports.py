@@ -62,6 +62,10 @@ class Refilling(Protocol):
         """A barrier took a command about refills."""
         ...
 
+    def paced(self, control: Control) -> None:
+        """A barrier took commands: what is read goes on at the rate that is in force now."""
+        ...
+
     def due(self, committed: Checkpoint, control: Control) -> bool:
         """Whether a part is to be applied now, on top of `committed`. Called at each barrier."""
         ...
@@ -89,6 +93,7 @@ class NoRefills:
         return None
 
     def told(self) -> None: ...
+    def paced(self, control: Control) -> None: ...
     def due(self, committed: Checkpoint, control: Control) -> bool:
         return False
 

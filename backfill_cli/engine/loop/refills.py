@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
+from shlex import quote
 from typing import Protocol
 
 from backfill_cli.cdc.net import net
@@ -39,11 +40,15 @@ from backfill_cli.model.pace import Backoff
 from backfill_cli.model.plan import Staged, StagedTable
 from backfill_cli.model.refill import Difference, Refill, RefillPart, RefillProgress, RefillState
 from backfill_cli.model.schema import names_of
+from backfill_cli.model.units import spell_number
 from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
 from backfill_cli.spark.names import quoted
 
 FOUND, ERROR, SAID = "found.json", "error.json", "said"
 """In a comparison's folder: what it found, why it failed, its stderr."""
+
+RATE = "rate"
+"""In its folder, too: the rows per second that it may read, as JSON. Without this file nothing limits it."""
 
 FOLDERS = "refill-*"
 PART_ROWS = 500_000
@@ -104,11 +109,14 @@ class _Active:
     """The refill at work. kept: what was committed since before its comparison. applied: how many parts were.
 
     flies: the epoch of the part that is staged and not yet in the sink; None if there is none of this comparison.
+    rate: rows per second that it may read now. limited: whether it began with a limit, and follows its changes.
     """
 
     refill: Refill
     folder: Path
     comparison: Comparison
+    rate: float | None = None
+    limited: bool = False
     kept: list[Kept] = field(default_factory=list)
     difference: Difference | None = None
     parts: int = 1
@@ -163,7 +171,9 @@ class Refills:
         told = None if active is None or active.difference is not None else active.comparison.progress()
         if active is None or told is None:
             return None
-        return RefillProgress(active.refill.id, str(told["doing"]), told["share"], told["left_s"])  # type: ignore[arg-type]
+        at = "" if active.rate is None else f", at most {spell_number(active.rate)} rows/s"
+        share, left_s = told["share"], told["left_s"]
+        return RefillProgress(active.refill.id, f"{told['doing']}{at}", share, left_s)  # type: ignore[arg-type]
 
     def told(self) -> None:
         """A barrier took a command about refills."""
@@ -172,12 +182,27 @@ class Refills:
         if self._active is not None and all(one.id != self._active.refill.id for one in self._pending):
             self._leave()
 
+    def paced(self, control: Control) -> None:
+        """The comparison reads at the rate in force. One that began without a limit begins again with it."""
+        active = self._active
+        if active is None or active.difference is not None:
+            return
+        rate = control.pace_of(active.refill.table)
+        if rate is not None and not active.limited:
+            self._leave()
+        elif rate != active.rate:
+            try:
+                _write_rate(active.folder, rate)
+            except OSError:  # no room: it begins again
+                self._leave()
+            active.rate = rate
+
     def due(self, committed: Checkpoint, control: Control) -> bool:
         """Whether what was found is to be applied at this barrier; begins and ends comparisons. Called at each."""
         if not self._pending:
             return False
         refill = self._pending[0]
-        why = self._waits_for(committed, control)
+        why = self._waits_for(committed, control, refill.table)
         if why is not None:
             self._leave()
             self._note(replace(refill, state=RefillState.WAITING, why=why))
@@ -185,7 +210,7 @@ class Refills:
         if self._steady_ms() < self._backoff.until_ms:
             return False
         if self._active is None and self._opening() is None:  # what starts Spark changes the environment meanwhile
-            self._begin(refill)
+            self._begin(refill, control.pace_of(refill.table))
         if self._active is None:
             return False
         active = self._active
@@ -260,12 +285,15 @@ class Refills:
 
     # -- one refill ----------------------------------------------------------------------------------------------
 
-    def _waits_for(self, committed: Checkpoint, control: Control) -> Limit | None:
+    def _waits_for(self, committed: Checkpoint, control: Control, table: str) -> Limit | None:
         """Why nothing may be compared or applied now."""
         if control.paused:
             return Limit("the job is paused")
         if control.pace == 0:
             return Limit("the rate is 0", hint=command(f"throttle {self._definition.name} --rate none"))
+        if control.pace_of(table) == 0:
+            lift = command(f"throttle {self._definition.name} --table {quote(table)} --rate none")
+            return Limit(f"the rate of table {table} is 0", hint=lift)
         if committed.phase == Phase.SNAPSHOT:
             return Limit("the snapshot comes first")
         if converging(self._definition, committed):
@@ -274,17 +302,19 @@ class Refills:
             return Limit("what is in the spool comes first")
         return None
 
-    def _begin(self, refill: Refill) -> None:
+    def _begin(self, refill: Refill, rate: float | None) -> None:
         folder = self._root / f"refill-{refill.id}-{uuid.uuid4().hex[:8]}"
         now = replace(refill, state=RefillState.COMPARING, began_ms=self._now_ms(), why=Limit(""))
         try:
             folder_made(folder)
+            if rate is not None:
+                _write_rate(folder, rate)
             comparison = self._compare(refill, folder)
         except (OSError, Transient) as exc:
             self._failed(refill, _ours(exc))
             return
         self._note(now)
-        self._active = _Active(now, folder, comparison)
+        self._active = _Active(now, folder, comparison, rate=rate, limited=rate is not None)
 
     def _compared(self, active: _Active) -> bool:
         """Whether the comparison has ended well."""
@@ -453,6 +483,13 @@ def overlaid(
     keys = rows.select(*(quoted(name) for name in table.key))
     since = reduce(lambda some, more: some.unionByName(more), read).join(keys, list(table.key), "left_semi")
     return net(first.unionByName(since.select(*first.columns)), table.key, lacking)
+
+
+def _write_rate(folder: Path, rate: float | None) -> None:
+    """What is compared there may read this much from now on; None: no limit."""
+    new = folder / f"{RATE}.new"
+    new.write_text(json.dumps(rate), "utf-8")
+    os.replace(new, folder / RATE)
 
 
 def _linked(source: Path, to: Path) -> str:

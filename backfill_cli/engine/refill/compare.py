@@ -30,6 +30,7 @@ from backfill_cli.engine.staging.files import sync
 from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected
 from backfill_cli.engine.verify.job import Verification, config_of, history_named, require_drained
+from backfill_cli.engine.verify.pacing import Slices, pacing_of
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare, write_difference
 from backfill_cli.errors import BackfillError, Transient, UsageError, command
@@ -76,8 +77,11 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
         require_drained(definition, catalog, live=True)
         upstream, spark, taken = resources.upstream, resources.spark, _Taken(folder)
         log = upstream.capabilities.log
-        now = CurrentRows(spark, upstream, config, scratch, True, (table,), as_read=True)
-        rows = Expected(spark, upstream, config, definition.pin) if log is None else now
+        pace = pacing_of(folder)
+        splits = tuple(split for split in definition.pin.splits if split.table == table)
+        slices = None if pace is None else Slices(splits, pace)
+        now = CurrentRows(spark, upstream, config, scratch, True, (table,), as_read=True, slices=slices)
+        rows = Expected(spark, upstream, config, definition.pin, pace=pace) if log is None else now
         with explaining(upstream, config), nullcontext("") if log is None else log.retained() as held_up:
             steps.holds(held_up)
             with _condition_told(job, table, extent):

@@ -22,6 +22,7 @@ from backfill_cli.engine.staging.counts import require_rows
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import folder_made, write
 from backfill_cli.engine.staging.quarantine import marked, quarantined, side_name, sound
+from backfill_cli.engine.verify.pacing import Pacing, Slices
 from backfill_cli.errors import LogFirst, UsageError, command
 from backfill_cli.lake.merge import refuse_duplicates
 from backfill_cli.model.checkpoint import Checkpoint
@@ -40,7 +41,7 @@ from backfill_cli.spark.names import backticked, quoted
 class Expected:
     """The upstream's side of `verify`: called with a table and a checkpoint, it returns its rows there.
 
-    copy: of the sink, which alone has the values that no change of a row sent.
+    copy: of the sink, which alone has the values that no change of a row sent. pace: of what is read.
     """
 
     spark: SparkSession
@@ -48,6 +49,7 @@ class Expected:
     config: JobConfig
     pin: Pin
     copy: SinkCopy | None = None
+    pace: Pacing | None = None
 
     def beside(self, copy: SinkCopy) -> "Expected":
         return replace(self, copy=copy)
@@ -69,7 +71,7 @@ class Expected:
         rows_at = self.upstream.extras.rows_at
         if rows_at is not None and self._is_read(name, at):
             # The rows themselves, independent of how we read their changes.
-            return self._as_of(rows_at(self.spark, name, at.position), table, at)
+            return self._as_of(self._paced(rows_at(self.spark, name, at.position)), table, at)
         reads = [
             SnapshotRead(name, split, up_to=progress.cursor)
             for (of, split), progress in at.splits.items()
@@ -78,7 +80,8 @@ class Expected:
         rows = self._scanned(name, reads) if reads else None
         changes = None
         if at.position != self.pin.position:
-            changes = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
+            found = self.upstream.changes(self.spark, name, self.pin.position, at.position, at.schemas[name])
+            changes = self._paced(found)
         if table.side:
             return self._side(table, rows, changes)
         base = _empty(self.spark, table) if rows is None else transform.rows(sound(rows), shape)
@@ -115,7 +118,10 @@ class Expected:
         stated = [self.upstream.row_count(read) for read in reads]
         if None not in stated and not self.upstream.leaves_rows_out(table):
             require_rows(reads, stated, rows.count())
-        return rows
+        return self._paced(rows)
+
+    def _paced(self, rows: DataFrame) -> DataFrame:
+        return rows if self.pace is None else self.pace.frame(rows)
 
     def _side(self, table: SinkTable, *frames: DataFrame | None) -> DataFrame:
         """Of these frames, the rows that cannot be read."""
@@ -146,7 +152,8 @@ class Expected:
         else:
             after = Position.of({read.split: read.after for read in reads if read.after is not None})
             up_to = Position.of({read.split: read.up_to for read in reads if read.up_to is not None})
-            frame = self.upstream.changes(self.spark, source.name, after, up_to, at.schemas[source.name])
+            schema = at.schemas[source.name]
+            frame = self._paced(self.upstream.changes(self.spark, source.name, after, up_to, schema))
         if table.side:
             return quarantined(marked(frame, self.upstream.capabilities.place))
         shape = self.config.transform_of(source.name)
@@ -215,7 +222,8 @@ class CurrentRows:
 
     folder: for what is read, shared with Spark. live: a runner has the job. only: tables, empty for all.
     not_compared: see VerifyReport. as_read: such keys are not as the sink has them if some change of one left a
-    column out: they are as they were read, which is right once the log is applied up to `up_to`.
+    column out: they are as they were read, which is right once the log is applied up to `up_to`. slices: by which
+    a table is read at a rate; None: at once.
     """
 
     spark: SparkSession
@@ -226,6 +234,7 @@ class CurrentRows:
     only: tuple[str, ...] = ()
     as_read: bool = False
     up_to: Position | None = None
+    slices: Slices | None = None
     not_compared: dict[str, int] = field(default_factory=dict)
     _taken: Mapping[str, TakenTable] | None = None
 
@@ -260,9 +269,12 @@ class CurrentRows:
         for table in self.config.tables:
             if table.name not in (self.only or (table.name,)):
                 continue
-            reads = _reads(table.name, at)
-            frame = self.upstream.scan(self.spark, table.name, reads).drop(own.READ)
-            write(transform.rows(frame, self.config.transform_of(table.name)), self.folder / table.name)
+            shape, folder = self.config.transform_of(table.name), self.folder / table.name
+            if self.slices is not None:
+                self.slices.write(self.spark, self.upstream, shape, folder)
+                continue
+            frame = self.upstream.scan(self.spark, table.name, _reads(table.name, at)).drop(own.READ)
+            write(transform.rows(frame, shape), folder)
         within = {
             key: None if one.status == SplitStatus.CONSUMED else one.cursor
             for key, one in at.splits.items()

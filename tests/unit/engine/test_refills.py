@@ -10,7 +10,7 @@ import pytest
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop import refills as of
-from backfill_cli.engine.loop.refills import ERROR, FOUND, Refills
+from backfill_cli.engine.loop.refills import ERROR, FOUND, RATE, Refills
 from backfill_cli.errors import BackfillError, Transient
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import encode
@@ -415,3 +415,63 @@ def test_a_refill_of_a_table_that_the_job_has_no_more_holds_up_nothing(world: Wo
     refills.told()
     assert [one.id for one in world.noted] == [2]
     assert refills.filling == ("orders",)
+
+
+def rate_of(fake: Fake) -> str | None:
+    file = fake.folder / RATE
+    return file.read_text() if file.exists() else None
+
+
+def test_a_comparison_reads_at_the_lowest_rate_that_is_in_force_and_follows_it(world: World) -> None:
+    refills, control = world.open(), Control(rate=500.0).with_rate("orders", 200.0).with_rate("others", 1.0)
+    refills.due(AT, control)
+    assert rate_of(world.begun[0]) == "200.0"
+    told = refills.progress()
+    assert told is not None
+    assert told.doing == "comparing, at most 200 rows/s"
+    for now, said in (
+        (control.with_rate("orders", 50.0), "50.0"),
+        (Control(rate=7.0), "7.0"),
+        (Control(), "null"),
+    ):
+        refills.paced(now)
+        refills.due(AT, now)
+        assert rate_of(world.begun[0]) == said
+    assert len(world.begun) == 1
+    assert not world.begun[0].killed
+
+
+def test_a_comparison_that_began_without_a_limit_begins_again_with_one(world: World) -> None:
+    refills = world.open()
+    refills.due(AT, Control())
+    assert rate_of(world.begun[0]) is None
+    refills.paced(Control())
+    refills.paced(Control().with_rate("others", 1.0))
+    assert not world.begun[0].killed
+    slow = Control().with_rate("orders", 9.0)
+    refills.paced(slow)
+    assert world.begun[0].killed
+    refills.due(AT, slow)
+    assert rate_of(world.begun[1]) == "9.0"
+
+
+def test_what_was_compared_is_applied_at_any_rate_but_0(world: World) -> None:
+    refills = opened(world)
+    refills.due(AT, Control())
+    world.begun[0].finds(3)
+    refills.due(AT, Control())
+    slow = Control(rate=1.0)
+    refills.paced(slow)
+    assert refills.due(AT, slow)
+    assert not world.begun[0].killed
+
+
+def test_a_rate_of_0_of_its_table_suspends_a_refill_and_is_named(world: World) -> None:
+    refills = world.open()
+    refills.due(AT, Control().with_rate("orders", 0.0))
+    assert not world.begun
+    assert str(world.noted[-1].why) == (
+        "the rate of table orders is 0; to continue: backfill throttle j --table orders --rate none"
+    )
+    refills.due(AT, Control().with_rate("others", 0.0))
+    assert len(world.begun) == 1
