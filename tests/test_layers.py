@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "kafka": SHARED,
     "model": {"errors"},
     "tried": set(),
+    "unwinding": set(),
     "strategies": SHARED,
     "contracts": SHARED,
     "registry": SHARED | {"contracts"},
@@ -48,11 +49,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"duckdb_errors", "duckdb_instance"}
     | {"schema_registry"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors", "postgres_gauge"},
-    "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors", "duckdb_instance"},
+    "catalog": SHARED | {"contracts", "failpoint", "folders", "duckdb_errors", "duckdb_instance", "unwinding"},
     "view": SHARED | {"catalog"},
     "engine": SHARED
     | {"contracts", "registry", "config", "strategies", "upstreams", "sinks", "catalog", "failpoint", "__init__"}
-    | {"spark", "cdc", "formats", "lake", "folders", "tried"},
+    | {"spark", "cdc", "formats", "lake", "folders", "tried", "unwinding"},
     "integrations": SHARED | {"catalog", "view", "api"},
     "api": SHARED | {"config", "catalog", "view", "__init__"},
     "commands": SHARED | {"api", "config", "catalog", "folders", "view"},

@@ -28,6 +28,7 @@ from backfill_cli.catalog.places import DEFAULT_CATALOG, DEFAULT_CONFIG, around,
 from backfill_cli.duckdb_instance import DuckDBPyConnection, Instance
 from backfill_cli.errors import Hint, NoSuchJob, Transient, UsageError, command, joined, shell
 from backfill_cli.model.units import spell_duration
+from backfill_cli.unwinding import whole
 
 # 30 s: a thousand times the longest open, write and close seen.
 WAIT_S = 30.0
@@ -121,7 +122,7 @@ class Store:
         Two locks make it fair: a waiting process holds the first one, so that another process that returns again
         and again cannot overtake it.
         """
-        with our_errors(self.path):
+        with whole(), our_errors(self.path):
             deadline = time.monotonic() + self._wait_s
             queue, door = self._lock("queue"), self._lock("lock")
             self._acquire(queue, deadline)

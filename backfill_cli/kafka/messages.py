@@ -58,7 +58,6 @@ def read(connection: Connection, spans: Sequence[Span]) -> Iterator[tuple[int, l
         try:
             for turn in _turns(spans):
                 consumer.assign([one.where for one in turn])
-                consumer.resume([one.where for one in turn])  # another assignment does not, if one was paused
                 yield from _messages(consumer, turn, connection, complaints)
         finally:
             consumer.close()
@@ -149,7 +148,9 @@ def _messages(
             if one.reached >= one.span.up_to:
                 del left[place_of]
                 if left:
-                    consumer.pause([one.where])
+                    # Never a pause: it lasts beyond the next assignment, and to resume while that one begins
+                    # waits a second, or loses its beginning (of 180 turns one was never sent a message).
+                    consumer.incremental_unassign([one.where])
     for one in turn:
         if one.delivered < one.span.up_to - one.span.after:
             oldest, _ = consumer.get_watermark_offsets(one.where, timeout=SILENCE_S)

@@ -47,6 +47,7 @@ from backfill_cli.sinks.kafka import topics as sink_topics
 from backfill_cli.sinks.kafka.encodings import records_of
 from backfill_cli.sinks.kafka.sink import KafkaSink
 from backfill_cli.sinks.kafka.state import SETTINGS
+from backfill_cli.sinks.kafka.transaction import Transaction
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.failures import spark_reading
 
@@ -170,6 +171,23 @@ class TestKafkaSink(SinkContract):
         run(one)
         assert len(topics.records(f"{topics.prefix}.orders")) == 2
         assert sink.committed("orders") == {"orders": Marker(10, 1, "a10")}
+
+    def test_a_task_that_is_overtaken_before_its_first_record_is_sent_can_be_run_again(
+        self, sink: "KafkaSink", topics: SinkTopics, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Then its producer hears of it while it sends, not as it commits."""
+        one = work(topics, epochs.next(inserts=rows((1, "a"), (2, "b"))))
+        begin, overtaken = Transaction.begin, At("begun", lambda: run(one))
+
+        def begun(transaction: Transaction) -> None:
+            begin(transaction)
+            overtaken("begun")
+
+        monkeypatch.setattr(Transaction, "begin", begun)
+        with pytest.raises(Transient, match="another process has opened a transaction"):
+            run(one)
+        run(one)
+        assert len(topics.records(f"{topics.prefix}.orders")) == 2
 
     def test_a_commit_that_takes_too_long_is_aborted_and_said_to_be(
         self,

@@ -1,21 +1,25 @@
 """Ranges of several topics and tables, read at once: each read has exactly its records, in their order."""
 
 import json
+import time
 from collections.abc import Mapping
 from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_topics import Topic, new_topic
+from kafka_topics import BYTES, Topic, new_topic
 
 from backfill_cli.contracts import TableSpec
 from backfill_cli.errors import HistoryGone
-from backfill_cli.kafka.ranges import LEAST, Range, Wanted, together
+from backfill_cli.kafka import messages
+from backfill_cli.kafka.connection import Connection
+from backfill_cli.kafka.ranges import LEAST, Range, Span, Wanted, together
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.upstreams.kafka import connector
+from backfill_cli.upstreams.kafka import KafkaOptions, connector
 
 if TYPE_CHECKING:
     from broker import Broker
@@ -98,6 +102,32 @@ def test_each_read_has_its_records_in_order_whatever_is_read_beside_it(
                 assert found.get(at, expected) == expected, f"seed {seed}, {read}"
             seen |= {reads[at].table for at in found}
     assert seen == {"a", "b", "c"}
+
+
+class NeverPaused(confluent_kafka.Consumer):
+    """A partition that was paused has to be resumed, which races with the assignment that begins it again."""
+
+    def pause(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
+        raise AssertionError(f"paused: {partitions}")
+
+
+def test_ranges_of_one_partition_that_one_task_reads_in_turns_wait_for_nothing(
+    broker: "Broker", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns that paused what was read took up to a second, and one of two hundred was never sent a message."""
+    monkeypatch.setattr(confluent_kafka, "Consumer", NeverPaused)
+    topic = new_topic(broker, 5)
+    for p in range(5):
+        topic.write([b"%d" % n for n in range(400)], p)
+    spans = [Span(topic.name, p, at, at + 2, ()) for at in range(0, 400, 4) for p in range(5)]
+    options = {"bootstrap_servers": broker.bootstrap, "topics": {"a": topic.name}, "value": BYTES}
+    connection = Connection(KafkaOptions.model_validate(options))
+    began_s = time.monotonic()
+    found: dict[int, list[bytes]] = {}
+    for at, part in messages.read(connection, spans):
+        found.setdefault(at, []).extend(one.value() for one in part)
+    assert found == {at: [b"%d" % span.after, b"%d" % (span.after + 1)] for at, span in enumerate(spans)}
+    assert time.monotonic() - began_s < 30, "100 turns"
 
 
 def test_of_several_partitions_the_one_whose_records_are_gone_is_named(broker: "Broker") -> None:

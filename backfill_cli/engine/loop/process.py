@@ -17,6 +17,7 @@ from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff
 from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
+from backfill_cli.unwinding import unwind
 
 Answer = TypeVar("Answer")
 
@@ -74,12 +75,17 @@ class Signals:
         try:
             yield self
         except Exception:
-            if self.caught is not None and self._loop is None:  # Ctrl-C also ends a Spark that is starting
+            if self.caught is not None and self.unwinding:  # Ctrl-C also ends a Spark that is starting
                 raise SystemExit(128 + self.caught) from None
             raise
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    @property
+    def unwinding(self) -> bool:
+        """A signal came before there was a loop: whatever error follows is of what it interrupted."""
+        return self.caught is not None and self._loop is None
 
     def ask(self, loop: Orchestrator[StrategyState]) -> None:
         """From here on, a signal asks this loop to stop; so does one that came before it."""
@@ -94,7 +100,8 @@ class Signals:
         self.caught = number
         self.give_up(128 + number)
         if self._loop is None:
-            raise SystemExit(128 + number)
+            unwind(128 + number)
+            return
         self._watcher.stopping()
         self._loop.ask_stop()
         self.wake.ring()

@@ -255,12 +255,12 @@ class _Run:
                     yield claim, heartbeat
             except Held:
                 raise
-            except Exception as exc:
-                _fail(store, job, exc)
-                raise
-            except BaseException:
-                # A signal before the first barrier: no epoch was in hand.
-                _stop(store, SIGNALLED)
+            except BaseException as exc:
+                # A signal before the first barrier: no epoch was in hand. What it interrupts may fail.
+                if self.signals.unwinding or not isinstance(exc, Exception):
+                    _stop(store, SIGNALLED)
+                else:
+                    _fail(store, job, exc)
                 raise
 
     def _through(

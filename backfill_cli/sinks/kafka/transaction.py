@@ -4,7 +4,7 @@ So what a process reads of the job's state once it has opened one stays true, or
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -104,7 +104,7 @@ class Transaction:
                 produce(topic, value, key, headers=told)
             except (BufferError, kafka.KafkaException):
                 self._send(topic, value, key, headers=told)
-        self._producer.poll(0)
+        self._calling(lambda: self._producer.poll(0))
 
     def send_in_order(self, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
         """These (key, value) are on their way to the topic's first partition."""
@@ -124,15 +124,22 @@ class Transaction:
 
     def flush(self) -> None:
         """All that was sent is in the topics, not yet visible."""
-        while self._producer.flush(0.5):
+        while self._calling(lambda: self._producer.flush(0.5)):
             if self._is_late():
                 raise self._late()
 
     def _wait(self) -> None:
         """There is room for more, perhaps."""
-        self._producer.poll(0.05)
+        self._calling(lambda: self._producer.poll(0.05))
         if self._is_late():
             raise self._late()
+
+    def _calling(self, call: Callable[[], int]) -> int:
+        """What the call returns. In it the client also raises an error that its threads met since the last one."""
+        try:
+            return call()
+        except client().KafkaException as exc:
+            raise self._failed(exc.args[0], "writing in a transaction") from exc
 
     def commit(self) -> None:
         """All that was sent is in the topics, and visible to who reads what is committed."""
@@ -150,8 +157,8 @@ class Transaction:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._begun_s is not None:
-            self._producer.purge()
             try:
+                self._producer.purge()
                 self._producer.abort_transaction(5)
             except client().KafkaException:
                 pass  # the next one to open a transaction of the job aborts this one

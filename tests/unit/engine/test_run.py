@@ -2,11 +2,12 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -209,3 +210,62 @@ def test_a_refused_start_puts_back_what_a_killed_one_left_and_keeps_the_jobs_of_
     with pytest.raises(Fatal):
         started(tmp_path, refused, monkeypatch)
     assert catalog.starters.of("orders") == before
+
+
+class Interrupts:
+    """A signal as the nth line of the program in this thread is about to run."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.lines = at, 0
+
+    def __call__(self, frame: FrameType, event: str, _arg: object) -> "Interrupts | None":
+        if "backfill_cli" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.at:
+                signal.raise_signal(signal.SIGTERM)
+        return self
+
+
+def signalled(catalog: Catalog, act: Callable[[Any], None]) -> None:
+    """A start in which this is done ends by SIGTERM."""
+    resources: Any = AtOnce()
+    run = _Run("orders", catalog, NoWatcher())
+    with (
+        catalog.lock_job("orders") as lock,
+        run.signals.installed(),
+        run._claimed(JOB, CONFIG, resources, lock),
+    ):
+        act(resources)
+
+
+# All of the first 152 lines were tried once. Where the catalog's transaction was cut off, these failed, or
+# waited for ever.
+@pytest.mark.parametrize("at", [22, 26, 60, 110, 150])
+def test_a_signal_at_any_moment_of_a_start_leaves_the_job_stopped(catalog: Catalog, at: int) -> None:
+    trace, before = Interrupts(at), sys.gettrace()
+
+    def told(resources: Any) -> None:
+        sys.settrace(trace)
+        try:
+            resources.tell("the sink is held")
+        finally:
+            sys.settrace(before)
+
+    with pytest.raises(SystemExit, match="143"):
+        signalled(catalog, told)
+    assert trace.lines >= at
+    assert catalog.job("orders").state is JobState.STOPPED
+
+
+def test_an_error_of_what_a_signal_has_cut_off_is_no_failure_of_the_job(catalog: Catalog) -> None:
+    def cut_off(_resources: Any) -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except SystemExit:
+            raise Fatal("the sink's file is not attached") from None
+
+    with pytest.raises(SystemExit, match="143"):
+        signalled(catalog, cut_off)
+    assert catalog.job("orders").state is JobState.STOPPED
