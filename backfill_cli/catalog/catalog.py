@@ -177,6 +177,7 @@ class Catalog:
                 waiting=inbox.waiting(db, row.name),
                 verified=verified.newest(db, row.name),
                 refills=refills.newest(db, row.name, SHOWN_REFILLS),
+                dropping=checkpoints.dropping(db, row.name),
             )
             for row in job_rows.rows(db)
         )

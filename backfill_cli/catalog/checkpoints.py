@@ -141,6 +141,13 @@ def _write(db: DuckDBPyConnection, job: str, kind: str, checkpoint: Checkpoint) 
     )
 
 
+def dropping(db: DuckDBPyConnection, job: str) -> tuple[str, ...]:
+    """The tables that left the job with their rows, and perhaps are not dropped yet."""
+    keys = "json_keys(body::JSON -> 'dropping')"
+    row = db.execute(f"SELECT {keys} FROM checkpoints WHERE job = ? AND kind = 'committed'", [job]).fetchone()
+    return tuple((row and row[0]) or ())
+
+
 def _read(db: DuckDBPyConnection, job: str, kind: str) -> Checkpoint | None:
     row = db.execute("SELECT body FROM checkpoints WHERE job = ? AND kind = ?", [job, kind]).fetchone()
     return None if row is None else decode(Checkpoint, row[0])

@@ -49,6 +49,7 @@ class JobRow:
     config_file: str = ""
     created: bool = True
     refills: tuple[Refill, ...] = ()
+    dropping: tuple[str, ...] = ()
 
     @property
     def reason(self) -> str:

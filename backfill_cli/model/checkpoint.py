@@ -61,6 +61,8 @@ class Checkpoint:
     skipped: records of topics and files that changed no row, by kind, since the job began.
     written: rows written, by table and phase, since the job began (of an older version: since this one ran it).
     joined: the sink's tables that joined the job at this checkpoint, before any row of them.
+    dropping: the sink's tables that left the job at this checkpoint, and are to be dropped, by target, as JSON.
+    Those of which the sink still has a marker are not yet.
     """
 
     epoch: int
@@ -81,6 +83,7 @@ class Checkpoint:
     skipped: Mapping[str, int] = field(default_factory=dict)
     written: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     joined: tuple[str, ...] = ()
+    dropping: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

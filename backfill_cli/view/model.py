@@ -157,7 +157,8 @@ class JobView:
     and of files of Debezium that change no row of the job's tables, by kind, since the job began. headroom: None
     if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first. written: rows
     inserted, upserted and deleted, by table and by the phase in which they were, since the job began. rate: rows/s
-    of all tables together, table_rates: of each table that has a limit of its own.
+    of all tables together, table_rates: of each table that has a limit of its own. dropping: the sink's tables that
+    left the job with their rows, until the first commit after they are dropped.
     """
 
     name: str
@@ -217,6 +218,7 @@ class JobView:
     refills: Sequence[RefillView] = ()
     written: Mapping[str, Mapping[Phase, int]] = field(default_factory=dict)
     table_rates: Mapping[str, float] = field(default_factory=dict)
+    dropping: Sequence[str] = ()
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -301,6 +303,7 @@ def job_view(
         headroom=headroom_view(row, progress, now_ms),
         deadline=deadline_view(progress, now_ms),
         refills=tuple(refill_view(one, row) for one in row.refills),
+        dropping=row.dropping,
         written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
         table_rates=row.control.rates,
         ledger=tuple(ledger),
@@ -333,6 +336,12 @@ def refill_view(one: Refill, row: JobRow) -> RefillView:
         mine.share,
         mine.left_s,
     )
+
+
+def spell_dropping(view: JobView) -> str:
+    """The tables that are to be dropped, and when."""
+    when = "now" if view.runner.alive else "as the next run begins"
+    return f"{', '.join(view.dropping)}: {when}"
 
 
 def spell_refill(one: RefillView) -> str:

@@ -47,6 +47,7 @@ from backfill_cli.view.model import (
     phases_of,
     spell_age,
     spell_deadline,
+    spell_dropping,
     spell_eta,
     spell_headroom,
     spell_phase,
@@ -428,6 +429,8 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
     ]
     if view.table_rates:
         facts.append(("rates", spell_table_rates(view.table_rates), QUIET))
+    if view.dropping:
+        facts.append(("to be dropped", spell_dropping(view), QUIET))
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     if view.created:

@@ -33,6 +33,7 @@ from backfill_cli.view.model import (
     JobView,
     control_of,
     is_observed,
+    spell_dropping,
     spell_phase,
     spell_quarantined,
     spell_refill,
@@ -243,6 +244,7 @@ def _facts(told: Reported) -> str:
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
         *(("refill", spell_refill(one)) for one in view.refills),
+        *((("to be dropped", spell_dropping(view)),) if view.dropping else ()),
         *((("verified", spell_verified(verified)),) if verified is not None else ()),
     ]
     return "\n".join(

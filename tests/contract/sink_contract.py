@@ -277,6 +277,39 @@ class SinkContract(MarkersContract):
         sink.prepare("orders", epochs.tables, into_existing=False)
         assert read("orders") == []
 
+    @pytest.mark.parametrize("with_rows", [False, True])
+    def test_a_table_leaves_a_job_which_goes_on_and_another_job_can_have_it(
+        self, sink: Sink, read: Read, epochs: Epochs, with_rows: bool
+    ) -> None:
+        stays, leaves = a_table("stays"), a_table("leaves")
+        pair = Epochs(epochs.folder, "pair", tables=(stays, leaves))
+        sink.prepare("pair", pair.tables, into_existing=False)
+        sink.fence("pair", 1)
+        sink.commit(pair.next(inserts=rows((1, "a")), of="leaves"))
+        if with_rows:
+            sink.drop([leaves])
+            assert "leaves" in sink.committed("pair"), "a run that dies now leaves a marker: the next one knows it"
+            sink.drop([leaves])
+        sink.leave("pair", ["leaves"])
+        sink.leave("pair", ["leaves"])
+        assert set(sink.committed("pair")) == {"stays"}
+        assert sink.saved("pair") is not None
+        sink.fence("pair", 2)
+        alone = replace(pair, tables=(stays,), token=2)
+        sink.prepare("pair", alone.tables, into_existing=True)
+        sink.commit(alone.next(inserts=rows((2, "b"))))
+        assert read("stays") == rows((2, "b"))
+        assert {name: one.epoch for name, one in sink.committed("pair").items()} == {"stays": alone.epoch}
+        saved = sink.saved("pair")
+        assert saved is not None
+        assert saved.checkpoint.epoch == alone.epoch
+        if not with_rows:
+            assert read("leaves") == rows((1, "a"))
+            with pytest.raises(SinkInUse, match="leaves"):
+                sink.prepare("fresh", (leaves,), into_existing=False)
+        sink.prepare("fresh", (leaves,), into_existing=not with_rows)
+        assert read("leaves") == ([] if with_rows else rows((1, "a")))
+
     def test_a_sink_that_is_not_there_yet_knows_nothing(self, sink: Sink) -> None:
         sink.fence("orders", 3)
         sink.forget("orders")

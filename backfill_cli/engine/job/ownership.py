@@ -1,15 +1,26 @@
 """Which catalog owns a job, according to its sink: checked before anything is claimed, fenced or changed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.catalog.lease import runs_at, this_host
-from backfill_cli.contracts import JobDefinition, Sink
+from backfill_cli.contracts import JobDefinition, Sink, SinkTable
 from backfill_cli.contracts.refusals import TargetTaken, forgetting
-from backfill_cli.errors import START_OVER, BackfillError, Held, NoSuchJob, StateConflict, command, start_over
-from backfill_cli.model.checkpoint import Owner
+from backfill_cli.errors import (
+    START_OVER,
+    BackfillError,
+    Held,
+    NoSuchJob,
+    StateConflict,
+    Transient,
+    command,
+    start_over,
+)
+from backfill_cli.failpoint import hit
+from backfill_cli.model.checkpoint import Checkpoint, Owner
+from backfill_cli.model.codec import decode
 
 
 def require_ours(job: str, catalog: Catalog, sink: Sink) -> Owner | None:
@@ -81,9 +92,24 @@ def take(job: str, catalog: Catalog, sink: Sink, held: Owner | None) -> None:
     sink.own(job, catalog.made(), held)
 
 
-def forget_strays(job: JobDefinition, sink: Sink) -> None:
-    """The sink knows no table of the job that the job has not: one that left it before a crash."""
-    if strays := sink.committed(job.name).keys() - {table.name for table in job.tables}:
+def forget_strays(job: JobDefinition, committed: Checkpoint, sink: Sink, tell: Callable[[str], None]) -> None:
+    """The sink knows no table of the job that the job has not: one that left it, perhaps before a crash.
+
+    Those that are to be dropped are: a marker shows that one is not yet, and that nobody else can have it.
+    One that cannot be is told, and stays.
+    """
+    strays = sink.committed(job.name).keys() - {table.name for table in job.tables}
+    gone = [table for told in committed.dropping.values() if (table := decode(SinkTable, told)).name in strays]
+    if gone:
+        try:
+            sink.drop(gone)
+        except Transient:
+            raise
+        except BackfillError as error:
+            targets = ", ".join(table.target for table in gone)
+            tell(f"{targets} stays in the sink, as it could not be dropped: {error.message}")
+        hit("left-tables-dropped")
+    if strays:
         sink.leave(job.name, sorted(strays))
 
 

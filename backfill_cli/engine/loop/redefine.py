@@ -7,14 +7,14 @@ there, and the job goes on as it was.
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.job.join import joined, require_joinable, require_known, require_removable
 from backfill_cli.engine.job.ownership import forget_strays, owners_sought
 from backfill_cli.engine.job.resources import Resources
@@ -25,6 +25,7 @@ from backfill_cli.errors import BackfillError, Fatal, Held, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
+from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Barrier, Mutations, Verb, until_redefined
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
@@ -84,9 +85,7 @@ def redefined(
     hit("redefined")
     tell(f"{asked.said}, requested by {asked.by}: {_spell(change)}")
     fresh.patience_s = fresh.config.retry.limit_s
-    if change.with_rows:
-        _drop_rows([table for table in job.tables if table not in after.tables], fresh, tell)
-    fresh.with_retries(lambda: forget_strays(after, fresh.sink))
+    fresh.with_retries(lambda: forget_strays(after, made.committed or recovered.committed, fresh.sink, tell))
     return after, fresh.config, fresh
 
 
@@ -101,7 +100,7 @@ def _promised(recovered: Recovered, made: "_Made", after: int, token: int) -> Ch
         return None
     barrier = Barrier.next(after, wall_clock_ms(), Mutations(recovered.control))
     attempt = uuid.uuid4().hex[:12]
-    none = replace(committed, splits={}, plan=EpochPlan(), staged=Staged(attempt))
+    none = replace(committed, splits={}, plan=EpochPlan(), staged=Staged(attempt), dropping={})
     return replace(none, epoch=barrier.epoch, prev_ms=barrier.prev_ms, token=token, attempt=attempt)
 
 
@@ -139,15 +138,6 @@ class _Made:
 
     definition: JobDefinition
     committed: Checkpoint | None = None
-
-
-def _drop_rows(tables: Sequence[SinkTable], resources: Resources, tell: Tell) -> None:
-    """The tables are dropped; if they cannot be, it is told, and they stay: the job goes on without them."""
-    try:
-        resources.with_retries(lambda: resources.sink.drop(tables))
-    except BackfillError as error:
-        targets = ", ".join(table.target for table in tables)
-        tell(f"{targets} stays in the sink, as it could not be dropped: {error.message}")
 
 
 def _opened(config: JobConfig, before: Resources, tell: Tell) -> Resources:
@@ -248,6 +238,7 @@ def _without_table(job: JobDefinition, change: Change, recovered: Recovered, res
             quarantined={of: rows for of, rows in committed.quarantined.items() if of not in targets},
             written={of: rows for of, rows in committed.written.items() if of not in names},
             joined=tuple(of for of in committed.joined if of not in names),
+            dropping={table.target: encode(table) for table in gone if change.with_rows},
         ),
     )
 

@@ -205,7 +205,7 @@ class _Run:
             recover_start_before(config, self.catalog, resources)
             if resources.with_retries(lambda: self._leaves_first(claim)):
                 job, config, resources = self._redefined(claim, job, config, resources, opened)
-            self._ready(job, resources, held)
+            self._ready(job, claim.store, resources, held)
             if pause:
                 self.catalog.post(job.name, Verb.PAUSE, None, actor(), _now_ms())
             if RATE in changed:
@@ -223,12 +223,13 @@ class _Run:
 
         return leaves_first(claim.store)
 
-    def _ready(self, job: JobDefinition, resources: Resources, held: Owner | None) -> None:
+    def _ready(self, job: JobDefinition, store: JobStore, resources: Resources, held: Owner | None) -> None:
         """Upstream and sink are as a run of the job needs them."""
         resources.with_retries(lambda: resources.upstream.restore(job.pin))
         resources.with_retries(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
         resources.with_retries(lambda: take(job.name, self.catalog, resources.sink, held))
-        resources.with_retries(lambda: forget_strays(job, resources.sink))
+        committed = resources.with_retries(store.load).committed
+        resources.with_retries(lambda: forget_strays(job, committed, resources.sink, resources.tell))
 
     @contextmanager
     def _claimed(

@@ -22,7 +22,7 @@ from sink_contract import a_table, schema_json
 from backfill_cli.catalog import Claim
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.contracts import SinkTable, Swap
-from backfill_cli.engine.job import join
+from backfill_cli.engine.job import join, ownership
 from backfill_cli.engine.job.change import removing
 from backfill_cli.engine.job.ownership import forget_strays
 from backfill_cli.engine.job.resources import Resources
@@ -98,9 +98,9 @@ def _recovered(s: Scene, claim: Claim, resources: Resources) -> None:
         intact=lambda *_: True, folder=lambda *_: "", current_folder=lambda *_: "", discard=lambda *_: None
     )
     resources.sink.prepare("orders", job.tables, into_existing=True)
+    forget_strays(job, claim.store.load().committed, resources.sink, lambda _said: None)
     runner = Job("orders", claim.token, job.tables, encode(job))
     recover(runner, claim.store, resources.sink, stager, 700)
-    forget_strays(job, resources.sink)
 
 
 def markers(s: Scene) -> dict[str, int]:
@@ -237,6 +237,35 @@ def test_a_table_leaves_with_its_rows_once_that_is_confirmed(s: Scene) -> None:
             taken(s, claim)
     assert agreed(s) == {"orders"}
     assert "main.refunds" not in half_done.told(s.sink)
+
+
+@pytest.mark.parametrize("at", ["redefined", "left-tables-dropped"])
+def test_a_table_that_leaves_with_its_rows_is_dropped_by_the_next_run_if_this_one_is_killed(
+    s: Scene, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    two_tables(s)
+    said = ("remove", "orders", "--table", "refunds", "--with-rows", "--confirm", "orders")
+    assert s.run(*said).exit_code == 0
+
+    def killed(point: str) -> None:
+        if point == at:
+            raise Killed
+
+    with monkeypatch.context() as patch, live(s) as claim:
+        for module in (redefine, ownership):
+            patch.setattr(module, "hit", killed)
+        with pytest.raises(Killed):
+            taken(s, claim)
+    stop(s)
+    shown = s.run("status", "orders").stdout
+    assert "to be dropped:   refunds: as the next run begins" in shown
+    assert ("main.refunds" in half_done.told(s.sink)) == (at == "redefined")
+    with live(s) as claim:
+        taken(s, claim)
+        assert claim.store.load().committed.dropping == {}
+    assert agreed(s) == {"orders"}
+    assert "main.refunds" not in half_done.told(s.sink)
+    assert "to be dropped" not in s.run("status", "orders").stdout
 
 
 def test_rows_of_others_are_not_dropped_with_a_table(s: Scene) -> None:
