@@ -169,6 +169,10 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         """What a later process is given to `_recalled`."""
         return ""
 
+    def _storage_without(self, storage: str, tables: Collection[str]) -> str:
+        """What `_storage` returned, without these tables."""
+        return storage
+
     def _recalled(self, known: Known) -> None:
         """Receives what an earlier process knew at the position where this one continues."""
 
@@ -318,9 +322,14 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         self._known = {given["at"]: known}
         self._recalled(known)
 
-    def rejoined(self, memory: str) -> str:
+    def rejoined(self, memory: str, tables: Collection[str]) -> str:
         """The first chunk waits once more: open transactions may have changed the new tables before."""
-        return json.dumps({**json.loads(memory), "read": False}) if memory else memory
+        if not memory:
+            return memory
+        told = json.loads(memory)
+        columns = {name: known for name, known in told["columns"].items() if name not in tables}
+        storage = self._storage_without(told["storage"], tables)
+        return json.dumps({**told, "read": False, "columns": columns, "storage": storage})
 
 
 def in_worker(

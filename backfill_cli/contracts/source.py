@@ -302,8 +302,11 @@ class ChangeReads(Contract):
         What it says of tables that have left the job is ignored.
         """
 
-    def rejoined(self, memory: str) -> str:
-        """What was remembered, for a job whose snapshot is read again, as tables have joined it."""
+    def rejoined(self, memory: str, tables: Collection[str]) -> str:
+        """What was remembered, for a job whose snapshot is read again, as these tables have joined it.
+
+        They may have been in it before, and be others by now.
+        """
         return memory
 
 

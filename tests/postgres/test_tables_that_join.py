@@ -64,6 +64,17 @@ def test_a_table_joins_while_a_transaction_that_changed_it_is_open_and_leaves_ag
     assert db("SELECT tablename::text FROM pg_publication_tables") == [("more",)]
     assert run.rows('SELECT "table" FROM _backfill_markers') == [("more",)]
 
+    for name in ("t", "more"):  # it comes back, and its rows were written anew meanwhile, which no log shows
+        db(f"ALTER TABLE {name} ALTER n TYPE int USING n + 1")
+        found = adding("orders", name, None, run.catalog, into_existing=True)
+        run.catalog.post("orders", Verb.ADD, None, "ann", 5, payload=found.change.stored)
+        resume("orders", run.catalog, None, None, None)
+        run.equal(f"SELECT * FROM {name} ORDER BY 1")
+        if name == "t":
+            change = removing("orders", "more", run.catalog, with_rows=False)
+            run.catalog.post("orders", Verb.REMOVE, None, "ann", 5, payload=change.stored)
+            resume("orders", run.catalog, None, None, None)
+
 
 def test_a_publication_of_somebody_else_is_theirs_to_change(
     spark: "SparkSession", db: Database, tmp_path: Path

@@ -196,7 +196,7 @@ def _with_table(
             splits=state.splits,
             schemas={**committed.schemas, **made.pin.schema},
             sink_schemas={**committed.sink_schemas, **{table.name: table.schema for table in tables}},
-            memory=resources.upstream.rejoined(committed.memory),
+            memory=resources.upstream.rejoined(committed.memory, made.pin.schema.keys()),
             joined=tuple(table.name for table in tables),
         ),
     )

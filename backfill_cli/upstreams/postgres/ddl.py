@@ -9,7 +9,7 @@ and the others keep it. Of a table that a publication names, the server refuses 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -75,6 +75,15 @@ class Storage:
     beside: Mapping[str, Mapping[str, tuple[int, bool, Sequence[int]]]] = field(default_factory=dict)
     lapsed: Mapping[str, int] = field(default_factory=dict)
     joins: Mapping[str, Mapping[str, tuple[str, Mapping[str, str]]]] = field(default_factory=dict)
+
+
+def without(storage: str, tables: Collection[str]) -> str:
+    """A `Storage` as JSON, without these tables. Labels are of types, which other tables may have."""
+    if not storage:
+        return storage
+    told = json.loads(storage)
+    by_table = {key: one for key, one in told.items() if key != "labels"}
+    return json.dumps(told | {k: {t: v for t, v in one.items() if t not in tables} for k, one in by_table.items()})
 
 
 def labels(connection: Connection, tables: Iterable[PgTable]) -> dict[str, str]:

@@ -5,7 +5,7 @@ Reading order: `cdc.source` is the way of an epoch, `tables` describes, `slot` h
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
@@ -19,7 +19,7 @@ from backfill_cli.contracts import Extras, TableSpec
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark.api import SparkSession
-from backfill_cli.upstreams.postgres import checks, chunks, conditions, identity, keys, publications, slot
+from backfill_cli.upstreams.postgres import checks, chunks, conditions, ddl, identity, keys, publications, slot
 from backfill_cli.upstreams.postgres.client import Connection, clock_ms, limited, lsn_text, server_of
 from backfill_cli.upstreams.postgres.ddl import schema_of_columns
 from backfill_cli.upstreams.postgres.headroom import SlotHeadroom
@@ -259,6 +259,9 @@ class PostgresSource(SlotLease, LogSource[Column]):
 
     def _storage(self) -> str:
         return self._catalog.storage()
+
+    def _storage_without(self, storage: str, tables: Collection[str]) -> str:
+        return ddl.without(storage, tables)
 
     def _recalled(self, known: Known) -> None:
         self._catalog.recall(known.columns, known.storage)
