@@ -157,8 +157,8 @@ class JobView:
     and of files of Debezium that change no row of the job's tables, by kind, since the job began. headroom: None
     if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first. written: rows
     inserted, upserted and deleted, by table and by the phase in which they were, since the job began. rate: rows/s
-    of all tables together, table_rates: of each table that has a limit of its own. dropping: tables of the sink that
-    left the job with their rows, until the first commit after they are dropped.
+    of all tables together, table_rates: of each table that has a limit of its own. dropping: the sink's tables
+    that left the job with their rows, until the first commit after they are dropped.
     """
 
     name: str
