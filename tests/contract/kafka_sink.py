@@ -5,10 +5,11 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from sink_contract import Row
 
@@ -28,6 +29,19 @@ class SinkTopics:
     def options(self, **more: Any) -> dict[str, Any]:
         told = {"bootstrap_servers": self.broker.bootstrap, "topics": f"{self.prefix}.{{table}}", "partitions": 2}
         return {**told, "state_topic": f"{self.prefix}_state_{{job}}", **more}
+
+    def delete(self) -> None:
+        """Those below the prefix are gone."""
+        until = time.monotonic() + 30
+        while mine := self._mine():
+            for answer in self.broker.admin.delete_topics(mine).values():
+                with suppress(KafkaException):  # gone already, as the next look will show
+                    answer.result(30)
+            assert time.monotonic() < until, mine
+
+    def _mine(self) -> list[str]:
+        known = self.broker.admin.list_topics(timeout=10).topics
+        return [name for name in known if name.startswith((f"{self.prefix}.", f"{self.prefix}_"))]
 
     def records(self, topic: str, settled: bool = True) -> list[Any]:
         """The committed records of a topic, in the order of its partitions; none if it does not exist.

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -64,8 +64,11 @@ tables = [{{ name = "orders", key = ["id"] }}]
 
 
 @pytest.fixture
-def topics(broker: "Broker") -> SinkTopics:
-    return SinkTopics(broker)
+def topics(broker: "Broker") -> Iterator[SinkTopics]:
+    """Deleted afterwards: who takes a topic that exists reads the states of all jobs in the cluster, 0.1 s each."""
+    made = SinkTopics(broker)
+    yield made
+    made.delete()
 
 
 @pytest.fixture
