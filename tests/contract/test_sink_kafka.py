@@ -65,7 +65,7 @@ tables = [{{ name = "orders", key = ["id"] }}]
 
 @pytest.fixture
 def topics(broker: "Broker") -> Iterator[SinkTopics]:
-    """Deleted afterwards: who takes a topic that exists reads the states of all jobs in the cluster, 0.1 s each."""
+    """Deleted afterwards: who takes a topic that exists reads the states of all jobs there, 0.1 s each."""
     made = SinkTopics(broker)
     yield made
     made.delete()
