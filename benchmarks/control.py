@@ -10,9 +10,11 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from itertools import count
 from pathlib import Path
@@ -32,6 +34,7 @@ SECTIONS = (
     "throttle",
     "latency",
     "staging",
+    "guard",
     "idle",
     "commands",
     "visible",
@@ -181,6 +184,52 @@ def staging(folder: Path, rows: int, rounds: int) -> list[Figure]:
         f"{verb} {statistics.median(some):.2f} ({len(some)})" for verb, some in took.items()
     )
     return [Figure("command to effect, staging CSV, p95", late, "s", "≤ 1", late <= 1, tuple(every), note)]
+
+
+GUARD = """
+[[guards]]
+name = "memory"
+kind = "free-disk"
+path = "{path}"
+limit = "{limit}"
+lift = 0.999
+every = "1s"
+"""
+
+
+def guard(folder: Path, rows: int, rounds: int) -> list[Figure]:
+    """From a guard's limit being passed to the barrier that has its hold in the catalog, at random times, while a
+    snapshot is read as fast as possible. It guards the free space of the disk in memory, which few others use."""
+    place = Path("/dev/shm")
+    write_snapshot(folder / "guarded-orders", rows, 20)
+    free = shutil.disk_usage(place).free
+    limit = int(free * 0.997)
+    told = GUARD.format(path=place, limit=limit)
+    job = Job(folder / "guarded", folder / "guarded-orders", told).write()
+    random, held, lifted = Random(7), list[float](), list[float]()
+    with job.runner("start", "--config", str(job.config)), tempfile.NamedTemporaryFile(dir=place) as full:
+        wait_for(job, "running", "snapshot")
+        for _ in range(rounds):
+            time.sleep(random.uniform(2.0, 5.0))
+            os.posix_fallocate(full.fileno(), 0, free - limit + (64 << 20))
+            held.append(_until_held(job, held=True))
+            assert job.status()["phase"] == "snapshot", "the snapshot ended: give it more rows"
+            full.truncate(0)
+            lifted.append(_until_held(job, held=False))
+    late, most = percentile(held, 0.95), max(held)
+    note = f"median {statistics.median(held):.2f}, max {most:.2f} s; lifted {statistics.median(lifted):.2f} s"
+    return [Figure("guard's limit to its hold, p95", late, "s", "≤ 2", late <= 2 * INTERVAL_S, tuple(held), note)]
+
+
+def _until_held(job: Job, held: bool) -> float:
+    """Seconds until the catalog says so."""
+    from backfill_cli.catalog import Catalog
+
+    began, catalog = time.monotonic(), Catalog(job.catalog)
+    while bool(catalog.job(JOB).control.holds) is not held:
+        time.sleep(0.05)
+        assert time.monotonic() < began + 120, f"held: {not held}"
+    return time.monotonic() - began
 
 
 CSV_COLUMNS = "id BIGINT, customer_id BIGINT, status STRING, amount DECIMAL(10,2), updated_at TIMESTAMP"
@@ -395,6 +444,8 @@ def main() -> int:
             figures += latency_behind(folder, 5_000_000 if hurried else given.rows, 1 if hurried else 5)
         if "staging" in given.only:
             figures += staging(folder, 5_000_000, 5 if hurried else 30)
+        if "guard" in given.only:
+            figures += guard(folder, 5_000_000 if hurried else given.rows, 3 if hurried else 20)
         if "idle" in given.only:
             figures += idle(folder, 15 if hurried else 60)
         if "commands" in given.only:
