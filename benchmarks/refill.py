@@ -1,6 +1,8 @@
 """Refills under writers and `kill -9`: real PostgreSQL to DuckDB, compared with the database itself, N rounds.
 
-python benchmarks/refill.py --rounds 50 [--seed 1]
+    python benchmarks/refill.py --rounds 50 [--seed 1]
+    python benchmarks/refill.py --only range [--rows 5000000 --pairs 5 --share 0.1 --different 0.01]
+    python benchmarks/refill.py --only lag [--rows 5000000 --seconds 60]
 
 Each round corrupts the sink by SQL (rows missing, changed, extra, inside and outside of a range) and lets writers
 change the database (updates that leave a TOAST column out, moved keys, deletes, inserts). It asks for a refill of
@@ -26,6 +28,8 @@ from typing import Any
 
 import duckdb
 import psycopg
+from measure import report
+from refill_figures import lags, ranges
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "scripts")]
@@ -205,10 +209,23 @@ class Round:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("rounds", "range", "lag"), default="rounds")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="of the table that is refilled, or joins")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--share", type=float, default=0.1, help="of the keys, in the range")
+    parser.add_argument("--different", type=float, default=0.01, help="of its rows")
+    parser.add_argument("--seconds", type=float, default=60, help="for which the lag before is looked at")
     asked = parser.parse_args()
+    if asked.only != "rounds":
+        figures = (
+            ranges(asked.rows, asked.pairs, asked.share, asked.different)
+            if asked.only == "range"
+            else lags(asked.rows, asked.seconds)
+        )
+        sys.exit(0 if report(f"refill-{asked.only}", figures, {"rows": f"{asked.rows:,}"}) else 1)
     with contextlib.ExitStack() as held:
         data = held.enter_context(tempfile.TemporaryDirectory(prefix="backfill-postgres-"))
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="refill-")))

@@ -54,6 +54,7 @@ from backfill_cli.contracts.options import STORED
 from backfill_cli.errors import ConfigError, Hint, UsageError, command
 from backfill_cli.folders import folder_of
 from backfill_cli.model.job import Control
+from backfill_cli.model.pushdown import Condition, Wanted
 from backfill_cli.model.secret_forms import REFERENCE
 
 __all__ = ["JobConfig", "load", "resolve"]
@@ -71,7 +72,7 @@ class JobConfig:
     """A config without faults. upstream, sink: their connectors' options, references unresolved.
 
     tree: the content of the file as it is stored: references kept, paths absolute. file: its absolute path; empty
-    for a config that was read from storage.
+    for a config that was read from storage. only: see `limited`.
     """
 
     tree: Tree
@@ -89,6 +90,11 @@ class JobConfig:
     hooks: Hooks
     guards: tuple[GuardSection, ...] = ()
     file: str = field(default="", compare=False)
+    only: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict, compare=False)
+
+    def limited(self, table: str, conditions: tuple[Condition, ...]) -> "JobConfig":
+        """The config for a reader that needs only the rows of a table that meet these, by its source's names."""
+        return replace(self, only={**self.only, table: conditions})
 
     def with_table(self, section: Tree, options: Tree) -> "JobConfig":
         """The config with another table; its key is the primary key if it names none. Raises ConfigError.
@@ -147,12 +153,14 @@ class JobConfig:
 
     def _spec(self, table: Table, transform: Transform) -> TableSpec:
         key, filtered = tuple(table.key), transform.where is not None
+        only = self.only.get(table.name, ())
         if transform.is_empty:
             domain = sink_of(self.tree["sink"]).domain(self.sink)
-            return TableSpec(table.name, key, table.immutable_key, filtered, domain)
+            return TableSpec(table.name, key, table.immutable_key, filtered, domain, Wanted(where=only))
         from backfill_cli.config.pushdown import wanted
 
         need = wanted(transform, key)
+        need = replace(need, where=(*need.where, *only))
         if any(name.startswith("spark.sql.legacy.") for name in self.spark.conf):
             need = replace(need, where=())  # Spark may compare otherwise than it does by itself
         return TableSpec(table.name, key, table.immutable_key, filtered, wanted=need)

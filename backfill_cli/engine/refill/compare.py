@@ -24,7 +24,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.refills import ERROR, FOUND
-from backfill_cli.engine.refill.extent import comparing
+from backfill_cli.engine.refill.extent import bounds, comparing, pushed
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import sync
 from backfill_cli.engine.staging.scratch import folder_of
@@ -63,6 +63,9 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
     """What makes a part of a table equal to its upstream, at the sink's checkpoint, in files below `folder`."""
     definition = catalog.definition(job)
     config = config_of(definition)
+    (held,) = [one for one in definition.tables if one.name == table]
+    key = config.table(table).key[0]
+    config = config.limited(table, pushed(extent, held, key))
     with (
         history_named(job),
         start_over_named(job, catalog),
@@ -81,7 +84,8 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
         splits = tuple(split for split in definition.pin.splits if split.table == table)
         slices = None if pace is None else Slices(splits, pace)
         now = CurrentRows(spark, upstream, config, scratch, True, (table,), as_read=True, slices=slices)
-        rows = Expected(spark, upstream, config, definition.pin, pace=pace) if log is None else now
+        only = bounds(extent, held, key)
+        rows = Expected(spark, upstream, config, definition.pin, pace=pace, only=only) if log is None else now
         with explaining(upstream, config), nullcontext("") if log is None else log.retained() as held_up:
             steps.holds(held_up)
             with _condition_told(job, table, extent):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from backfill_cli.engine.staging.files import write
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import changes, comparable
 from backfill_cli.model.digest import DigestSpec, KeyRanges, Word, spec_of
+from backfill_cli.model.pushdown import WHOLE, Condition, Op, Value
 from backfill_cli.model.refill import Extent
-from backfill_cli.model.schema import names_of
+from backfill_cli.model.schema import columns_of, names_of
 from backfill_cli.model.verify import TableVerdict
 from backfill_cli.spark.names import quoted
 
@@ -87,9 +89,22 @@ def _names(table: SinkTable) -> list[Column]:
     return [quoted(name) for name in names_of(table.schema)]
 
 
-def bounds(extent: Extent, table: SinkTable) -> Column | None:
-    """Whether a row's first key column is between the bounds; None without any."""
-    first = quoted(table.key[0])
+def pushed(extent: Extent, table: SinkTable, key: str) -> tuple[Condition, ...]:
+    """What the upstream can leave out, see model/pushdown.py. key: the first key column's name there."""
+    kind = str(columns_of(table.schema)[table.key[0]]["type"])
+    told: tuple[tuple[Op, str | None], ...] = ((">=", extent.first), ("<=", extent.last))
+    return tuple(Condition(key, op, (_value(bound, kind),)) for op, bound in told if bound is not None)
+
+
+def _value(bound: str, kind: str) -> Value:
+    if kind in WHOLE:
+        return int(bound)
+    return Decimal(bound) if kind.startswith("decimal(") else bound
+
+
+def bounds(extent: Extent, table: SinkTable, key: str = "") -> Column | None:
+    """Whether a row's first key column is between the bounds; None without any. key: its name, not in the sink."""
+    first = quoted(key or table.key[0])
     found = [
         first >= F.lit(extent.first).cast(_type(table)) if extent.first is not None else None,
         first <= F.lit(extent.last).cast(_type(table)) if extent.last is not None else None,

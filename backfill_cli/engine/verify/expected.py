@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -41,7 +41,8 @@ from backfill_cli.spark.names import backticked, quoted
 class Expected:
     """The upstream's side of `verify`: called with a table and a checkpoint, it returns its rows there.
 
-    copy: of the sink, which alone has the values that no change of a row sent. pace: of what is read.
+    copy: of the sink, which alone has the values that no change of a row sent. pace: of what is read. only: the
+    rows of the snapshot that are needed; None: all.
     """
 
     spark: SparkSession
@@ -50,6 +51,7 @@ class Expected:
     pin: Pin
     copy: SinkCopy | None = None
     pace: Pacing | None = None
+    only: Column | None = None
 
     def beside(self, copy: SinkCopy) -> "Expected":
         return replace(self, copy=copy)
@@ -71,7 +73,7 @@ class Expected:
         rows_at = self.upstream.extras.rows_at
         if rows_at is not None and self._is_read(name, at):
             # The rows themselves, independent of how we read their changes.
-            return self._as_of(self._paced(rows_at(self.spark, name, at.position)), table, at)
+            return self._as_of(self._needed(rows_at(self.spark, name, at.position)), table, at)
         reads = [
             SnapshotRead(name, split, up_to=progress.cursor)
             for (of, split), progress in at.splits.items()
@@ -118,7 +120,11 @@ class Expected:
         stated = [self.upstream.row_count(read) for read in reads]
         if None not in stated and not self.upstream.leaves_rows_out(table):
             require_rows(reads, stated, rows.count())
-        return self._paced(rows)
+        return self._needed(rows)
+
+    def _needed(self, rows: DataFrame) -> DataFrame:
+        """What is needed of the snapshot. The filter comes first: Spark has its reader leave files out by it."""
+        return self._paced(rows if self.only is None else rows.where(self.only))
 
     def _paced(self, rows: DataFrame) -> DataFrame:
         return rows if self.pace is None else self.pace.frame(rows)

@@ -35,6 +35,9 @@ SLICE_MS = 1_000
 
 FIRST_ROWS = 50_000
 
+WIDEST = 16
+"""Times as many rows are passed where the upstream leaves all of them out: more of a range than that is a debt."""
+
 
 def pacing_of(folder: Path) -> "Pacing | None":
     """The limit on a comparison whose folder this is; None without one."""
@@ -133,17 +136,18 @@ class Slices:
         """The table's rows are files in folders below `folder`, one for each slice."""
         table, reading, size = self.splits[0].table, Reading(self.splits, estimated=True), Sizer(FIRST_ROWS)
         done: dict[SplitKey, SplitProgress] = {}
+        wider = 1
         for number in itertools.count():
             if next(reading.open(done), None) is None:
                 return
             most, began_ms = self.pace.awaited(size.rows, SLICE_MS // 2), self.pace.now_ms()
-            asked = tuple(reading.reads(done, Allowed(most), Budget(0, size.rows, SLICE_MS, began_ms)))
+            limit = most * wider
+            asked = tuple(reading.reads(done, Allowed(limit), Budget(0, limit, SLICE_MS, began_ms)))
             reads = upstream.closed(table, asked)
             rows, counted = observed(upstream.scan(spark, table, reads).drop(own.READ), {})
             write(transform.rows(rows, shape), folder / f"{own.PART}={number}")
-            passed = [upstream.row_count(read) for read in reads]
-            known = [count for count in passed if count is not None]
-            found = sum(known) if len(known) == len(passed) else counted()["rows"]
+            found = counted()["rows"]
+            wider = 1 if found else min(WIDEST, 2 * wider)
             self.pace.spend(found - most)
             done = dict(reading.consumed(done, [(read, found // len(reads)) for read in reads], number))
             size = size.after(found, self.pace.now_ms() - began_ms, SLICE_MS)
