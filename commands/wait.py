@@ -27,7 +27,9 @@ EXAMPLES = (
 
 GoalOption = Annotated[
     Goal,
-    typer.Option("--for", metavar="STATE", help="What to wait for: caught-up, snapshot, paused, stopped or done."),
+    typer.Option(
+        "--for", metavar="STATE", help="What to wait for: caught-up, snapshot, refilled, paused, stopped or done."
+    ),
 ]
 
 
@@ -38,11 +40,11 @@ def wait(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """Wait until a job is past its snapshot, caught up, paused, stopped or done.
+    """Wait until a job is past its snapshot, caught up, refilled, paused, stopped or done.
 
     Caught up: all that the upstream had when this command began is in the sink, and the job runs and follows it,
     or is done. A job that is paused, or waits for something, is not caught up. Past its snapshot: the
-    sink has all of it, or the job has none.
+    sink has all of it, or the job has none. Refilled: the refills that were pending are done.
 
     Exit code 1: the job failed. 8: timed out. 9: the job stopped first.
     """

@@ -119,25 +119,32 @@ def cancel(catalog: Catalog, row: JobRow, table: str | None) -> tuple[Refill, in
 
 
 def wait(catalog: Catalog, job: str, refill: Refill, limit_s: float) -> Refill:
-    """The refill once it is done. Raises what made it fail, StoppedEarly if it was cancelled, WaitTimedOut."""
+    """The refill once it is done. Raises what `done` does, WaitTimedOut."""
     deadline = time.monotonic() + limit_s
-    while True:
-        now = catalog.refills.of(job, refill.id)
-        if now is None or now.state is RefillState.CANCELLED:
-            by = "" if now is None else f": {now.why.text}"
-            there = any(table.name == refill.table for table in catalog.definition(job).tables)
-            again = command(f"refill {job} --table {quote(refill.table)}" if there else f"status {job}")
-            raise StoppedEarly(f"job {job!r}: the refill of {refill} did not complete{by}", again)
-        if now.state is RefillState.FAILED:
-            raise BackfillError(f"job {job!r}: the refill of {refill} failed: {now.why.text}", now.why.hint)
-        if now.state is RefillState.DONE:
-            return now
+    while (found := done(catalog, job, refill)) is None:
         if time.monotonic() > deadline:
             raise WaitTimedOut(
                 f"job {job!r}: the refill of {refill} goes on: it was not done within {spell_duration(limit_s)}",
                 command(f"status {job}"),
             )
         time.sleep(POLL_S)
+    return found
+
+
+def done(catalog: Catalog, job: str, refill: Refill) -> Refill | None:
+    """The refill as it has ended; None while it has not.
+
+    Raises what made it fail, StoppedEarly if it was cancelled.
+    """
+    now = catalog.refills.of(job, refill.id)
+    if now is None or now.state is RefillState.CANCELLED:
+        by = "" if now is None else f": {now.why.text}"
+        there = any(table.name == refill.table for table in catalog.definition(job).tables)
+        again = command(f"refill {job} --table {quote(refill.table)}" if there else f"status {job}")
+        raise StoppedEarly(f"job {job!r}: the refill of {refill} did not complete{by}", again)
+    if now.state is RefillState.FAILED:
+        raise BackfillError(f"job {job!r}: the refill of {refill} failed: {now.why.text}", now.why.hint)
+    return now if now.state is RefillState.DONE else None
 
 
 def _table(definition: "JobDefinition", name: str | None) -> "SinkTable":

@@ -4,6 +4,7 @@ import time
 from contextlib import suppress
 from typing import Literal
 
+from backfill_cli.api import refilling
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import this_host
 from backfill_cli.errors import Fatal, StoppedEarly, WaitTimedOut, command
@@ -17,7 +18,7 @@ GONE_AFTER_S = 10.0  # a job without a runner this long is not about to be taken
 
 SIGN_MS = 10_000  # a runner renews its lease that often
 
-Goal = Literal["caught-up", "snapshot", "paused", "stopped", "done"]
+Goal = Literal["caught-up", "snapshot", "refilled", "paused", "stopped", "done"]
 
 
 def spell_goal(goal: Goal) -> str:
@@ -42,15 +43,21 @@ class Wait:
         self._began = self._live = time.monotonic()
         self._since_ms = _now_of(known)
         self._row = known
+        self._refills = [one for one in known.refills if one.pending]
         if goal == "caught-up":
             with suppress(OSError):  # else a runner reports every 10 s
                 store.ask()
 
     def look(self) -> Reached | None:
-        """None while it is not reached. Raises Fatal if the job failed, StoppedEarly if it stopped first."""
+        """None while it is not reached. Raises Fatal if the job failed, StoppedEarly if it stopped first.
+
+        Of refills, those that were pending when the wait began: raises what `refilling.done` does.
+        """
         name, goal = self._name, self._goal
         row = self._row = self._store.listed_job(name)
-        if reached(row, goal, self._since_ms):
+        if goal == "refilled":
+            self._refills = [one for one in self._refills if refilling.done(self._store, name, one) is None]
+        if reached(row, goal, self._since_ms) or (goal == "refilled" and not self._refills):
             since = row.control.since_ms if goal == "paused" else None
             return Reached(name, goal, row.state, since or committed_epoch(row))
         now = time.monotonic()
@@ -93,6 +100,8 @@ def reached(row: JobRow, goal: Goal, since_ms: int) -> bool:
         return done or _is_past_snapshot(row)
     if goal == "caught-up":
         return done or _follows(row, since_ms)
+    if goal == "refilled":
+        return not any(one.pending for one in row.refills)
     if goal == "stopped":
         return done or (row.state is JobState.STOPPED and not row.live)
     if goal == "done":

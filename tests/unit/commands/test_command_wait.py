@@ -8,11 +8,14 @@ import pytest
 from caught_up_job import NOW
 from command_builders import Run, end_job
 
+from backfill_cli.api.waiting import Wait
 from backfill_cli.catalog import Catalog, Claim, lease
 from backfill_cli.catalog.store import Store
+from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import EpochRecord, Progress
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.refill import Extent, RefillState
 
 pytestmark = pytest.mark.seconds
 
@@ -83,6 +86,28 @@ def test_wait_for_the_snapshot_returns_once_the_sink_has_it_and_also_when_the_jo
         done = run("wait", "--for", "snapshot")
         assert done.exit_code == 0
         assert "job orders: past its snapshot, at commit" in done.stdout + done.stderr
+
+
+def test_wait_for_refills_returns_once_those_that_were_pending_are_done_and_says_why_one_failed(
+    run: Run, catalog: Catalog, claim: Claim
+) -> None:
+    assert run("wait", "--for", "refilled").exit_code == 0, "none is pending"
+    number, _ = catalog.refill("orders", "orders", Extent(), "me", 1)
+    assert run("wait", "--for", "refilled", "--timeout", "100ms").exit_code == 8
+    asked = catalog.refills.of("orders", number)
+    assert asked is not None
+    waits = Wait(catalog, catalog.job("orders"), "refilled")
+    assert waits.look() is None
+    claim.store.note_refill(replace(asked, state=RefillState.DONE, ended_ms=5))
+    catalog.refill("orders", "orders", Extent(), "me", 6)
+    found = waits.look()
+    assert found is not None, "another one, asked for later, is pending"
+    assert found.goal == "refilled"
+    (later,) = catalog.refills.pending("orders")
+    waits = Wait(catalog, catalog.job("orders"), "refilled")
+    claim.store.note_refill(replace(later, state=RefillState.FAILED, why=Limit("the log is gone")))
+    with pytest.raises(BackfillError, match="failed: the log is gone"):
+        waits.look()
 
 
 @pytest.mark.parametrize("ended", [JobState.STOPPED, None])
