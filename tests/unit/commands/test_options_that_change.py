@@ -119,7 +119,7 @@ CSV = {"header": True, "delimiter": ";", "quote": "'", "escape": "^", "null_valu
 
 REFUSED: dict[str, Change] = {
     "job.strategy": Change("files", "chain", "strategy"),
-    "tables.name": Change("files", "items", "items would join it"),
+    "tables.name": Change("files", "items", "tables.items.key"),  # no table of it is left
     "tables.key": Change("files", ["note"]),
     "tables.target": Change("files", "others"),
     "tables.immutable_key": Change("files", True),
