@@ -13,6 +13,7 @@ from backfill_cli.view.console import in_lines, shortened
 from backfill_cli.view.model import (
     JobView,
     phases_of,
+    refills_of,
     spell_age,
     spell_deadline,
     spell_dropping,
@@ -139,7 +140,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         (limit_of(view)[0], _with_hint(view)),
         *((("now", spell_doing(view)),) if is_busy(view) else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
-        *(("refill", spell_refill(one)) for one in view.refills),
+        *(("refill", spell_refill(one)) for one in refills_of(view)),
         *((("to be dropped", spell_dropping(view)),) if view.dropping else ()),
         *((("pending commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
         ("runner", spell_runner(view)),

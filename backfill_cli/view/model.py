@@ -13,7 +13,7 @@ from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import Control, Hold, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
-from backfill_cli.model.refill import Extent, Refill, RefillProgress, RefillState
+from backfill_cli.model.refill import PENDING, Extent, Refill, RefillProgress, RefillState
 from backfill_cli.model.reports import PlannedDeadline
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus, partition_number, partition_table
@@ -342,6 +342,11 @@ def spell_dropping(view: JobView) -> str:
     """The tables that are to be dropped, and when."""
     when = "now" if view.runner.alive else "as the next run begins"
     return f"{', '.join(view.dropping)}: {when}"
+
+
+def refills_of(view: JobView) -> list[RefillView]:
+    """As people look for them: those that are pending, oldest first, then the newest that ended."""
+    return sorted(view.refills, key=lambda one: (one.state not in PENDING, -(one.ended_ms or 0)))
 
 
 def spell_refill(one: RefillView) -> str:

@@ -45,6 +45,7 @@ from backfill_cli.view.model import (
     JobView,
     is_observed,
     phases_of,
+    refills_of,
     spell_age,
     spell_deadline,
     spell_dropping,
@@ -425,7 +426,8 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
 def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
     """Facts that change little."""
     facts: list[tuple[str, Hint | str, str]] = [
-        ("refill", spell_refill(one), WARN if one.state is RefillState.FAILED else QUIET) for one in view.refills
+        ("refill", spell_refill(one), WARN if one.state is RefillState.FAILED else QUIET)
+        for one in refills_of(view)
     ]
     if view.table_rates:
         facts.append(("rates", spell_table_rates(view.table_rates), QUIET))

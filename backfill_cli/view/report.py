@@ -33,6 +33,7 @@ from backfill_cli.view.model import (
     JobView,
     control_of,
     is_observed,
+    refills_of,
     spell_dropping,
     spell_phase,
     spell_quarantined,
@@ -243,7 +244,7 @@ def _facts(told: Reported) -> str:
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
-        *(("refill", spell_refill(one)) for one in view.refills),
+        *(("refill", spell_refill(one)) for one in refills_of(view)),
         *((("to be dropped", spell_dropping(view)),) if view.dropping else ()),
         *((("verified", spell_verified(verified)),) if verified is not None else ()),
     ]

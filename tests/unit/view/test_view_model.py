@@ -1,5 +1,6 @@
 """The read model: what is told, and when it is not told."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,10 +14,11 @@ from backfill_cli.errors import Hint
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
+from backfill_cli.model.refill import Extent, Refill, RefillState
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import spell_moment
 from backfill_cli.view.lines import job_details, spell_finished
-from backfill_cli.view.model import job_view, spell_eta, spell_share, spell_skipped
+from backfill_cli.view.model import RefillView, job_view, refill_view, spell_eta, spell_share, spell_skipped
 from backfill_cli.view.picture import Picture
 
 
@@ -255,3 +257,14 @@ def test_rows_written_are_told_by_phase_and_of_several_tables_table_by_table() -
     lines = told(many)
     assert lines[:2] == ["written: 253 rows", "t22: 22 rows in the snapshot"]
     assert (len(lines), lines[-1]) == (22, "others: 2 tables, fewer rows")
+
+
+def test_the_refill_that_goes_on_stands_above_those_that_ended() -> None:
+    def refill(number: int, state: RefillState, ended_ms: int | None = None) -> RefillView:
+        told = Refill(number, f"t{number}", Extent(), "cli", 1, state, since=1, ended_ms=ended_ms)
+        return refill_view(told, row())
+
+    ended = refill(1, RefillState.CANCELLED, 20), refill(2, RefillState.DONE, 30)
+    view = replace(job_view(row()), refills=(*ended, refill(3, RefillState.COMPARING)))
+    for text in (job_details(view), drawn(Picture(view))):
+        assert re.findall(r"refill:? +(\w+)", text) == ["t3", "t2", "t1"]
