@@ -7,7 +7,7 @@ import typer
 
 from backfill_cli.api import posting
 from backfill_cli.catalog import Catalog, JobRow
-from backfill_cli.errors import Hint, command
+from backfill_cli.errors import command
 from backfill_cli.model.job import REDEFINES, Verb
 from backfill_cli.view.answers import Posted
 from backfill_cli.view.console import answer_json, as_typed, say
@@ -16,7 +16,7 @@ from backfill_cli.view.lines import spell_at, spell_held
 from ._options import is_limited, named_job, open_catalog, seconds
 
 if TYPE_CHECKING:
-    from backfill_cli.model.change import Change
+    from backfill_cli.api.changing import Asked
 
 DONE = {
     Verb.PAUSE: "paused",
@@ -69,21 +69,18 @@ def post_change(
     ctx: typer.Context,
     store: Catalog,
     before: JobRow,
-    verb: Verb,
-    change: "Change",
+    asked: "Asked",
     said: str,
-    note: Hint | str,
     wait: bool,
     timeout: str,
     as_json: bool,
 ) -> None:
-    """As `post`, for a command that redefines the job. said: what changes. note: what to know of it.
+    """As `post`, for a command that redefines the job. said: what changes.
 
     Raises UsageError where its barrier refuses it, with `wait`.
     """
     limit_s = seconds(timeout, "--timeout")
-    posted = posting.post(store, before, verb, None, limit_s if wait else None, change.stored)
-    _told(ctx, before, replace(posted, note=Hint.of(note)), said, as_json)
+    _told(ctx, before, asked.post(store, before, limit_s if wait else None), said, as_json)
 
 
 def _told(ctx: typer.Context, before: JobRow, posted: Posted, said: str, as_json: bool) -> bool:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from backfill_cli.model.job import Verb
+from backfill_cli.api.changing import adding
 from backfill_cli.model.units import spell_count, spell_size
 from backfill_cli.view.console import say
 from backfill_cli.view.model import spell_eta
@@ -46,18 +46,15 @@ def add(
     Its [[tables]] section is that of the config, by default the file that the job was last started with. A table
     that the file lacks is tried by its name alone; the lines to add are printed.
     """
-    from backfill_cli.config import load
-    from backfill_cli.engine.job.change import adding
-
     store, before, path = job_and_config(job, config, catalog, needed=False)
-    told = load(path, of_job=store.keys) if config is not None or path.is_file() else None
+    file = path if config is not None or path.is_file() else None
     with waiting(f"looking at table {table}"):
-        found = adding(before.name, table, told, store, into_existing)
-    rows, planned = "", found.planned
+        asked = adding(store, before, table, file, into_existing)
+    assert asked.adding is not None
+    rows, found, planned = "", asked.adding, asked.adding.planned
     if planned.rows is not None:
         about = "about " if planned.estimated else ""
         rows = f" ({about}{spell_count(planned.rows, 'row')}, {spell_size(planned.size_bytes)})"
-    note = f"to keep it in the job's config, add:\n{found.lines}" if found.lines else ""
     if not as_json and found.estimate_s is not None:
         say(f"table {table}: reading it takes about {spell_eta(found.estimate_s)}, {found.by}")
-    post_change(ctx, store, before, Verb.ADD, found.change, f" {table}{rows}", note, wait, timeout, as_json)
+    post_change(ctx, store, before, asked, f" {table}{rows}", wait, timeout, as_json)

@@ -1,12 +1,10 @@
 """`backfill remove`: a table leaves a job; its rows in the sink are kept, or dropped with it."""
 
-from shlex import quote
 from typing import Annotated
 
 import typer
 
-from backfill_cli.errors import UsageError, command
-from backfill_cli.model.job import Verb
+from backfill_cli.api.changing import removing
 
 from ._options import CatalogOption, JobArgument, JsonOption, TimeoutOption, WaitOption, named_job, open_catalog
 from ._posting import post_change
@@ -40,18 +38,8 @@ def remove(
 
     With --with-rows its table there is dropped, too.
     """
-    from backfill_cli.engine.job.change import removing
-
     store = open_catalog(catalog, above=job is not None)
     before = named_job(store, job)
-    name = before.name
-    if with_rows and confirm != name:
-        said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
-        raise UsageError(
-            f"table {table!r} of job {name!r} would lose all its rows: {said}",
-            command(f"remove {name} --table {quote(table)} --with-rows --confirm {name}"),
-        )
-    change = removing(name, table, store, with_rows)
+    asked = removing(store, before, table, with_rows, confirm)
     kept = "" if with_rows else "; its rows in the sink stay"
-    note = f"remove it from {before.config_file}, too" if before.config_file else ""
-    post_change(ctx, store, before, Verb.REMOVE, change, f" {table}{kept}", note, wait, timeout, as_json)
+    post_change(ctx, store, before, asked, f" {table}{kept}", wait, timeout, as_json)

@@ -2,8 +2,7 @@
 
 import typer
 
-from backfill_cli.errors import Hint, command
-from backfill_cli.model.job import Verb
+from backfill_cli.api.changing import setting
 
 from ._options import (
     CatalogOption,
@@ -35,16 +34,7 @@ def set(
 
     Without --config it is the file that the job was last started with.
     """
-    from backfill_cli.config import load
-    from backfill_cli.engine.job.change import of_next_run, setting
-
     store, before, path = job_and_config(job, config, catalog)
-    change = setting(before.name, load(path, of_job=store.keys), store)
-    later, note = of_next_run(change.keys), Hint()
-    if not change.keys:
-        note = Hint.of("the config is as it was")
-    elif later and before.live:
-        name = before.name
-        note = f"{', '.join(later)}: as the next run begins: " + command(f"stop {name} --wait", f"resume {name}")
-    said = f": {', '.join(change.keys)}" if change.keys else ""
-    post_change(ctx, store, before, Verb.SET, change, said, note, wait, timeout, as_json)
+    asked = setting(store, before, path)
+    said = f": {', '.join(asked.change.keys)}" if asked.change.keys else ""
+    post_change(ctx, store, before, asked, said, wait, timeout, as_json)

@@ -3,15 +3,17 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
+from backfill_cli.api import changing, refilling
 from backfill_cli.api.background import start_detached
 from backfill_cli.api.moved import refuse_moved
 from backfill_cli.api.posting import post, throttle
 from backfill_cli.api.running import Telling, run_job
 from backfill_cli.api.waiting import Goal, wait
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.catalog.places import here_or_above, of_config
 from backfill_cli.errors import UsageError, command
 from backfill_cli.model.checkpoint import EpochRecord
@@ -19,7 +21,7 @@ from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.reports import PlanReport
 from backfill_cli.model.verify import Asked, VerifyProgress, VerifyReport
 from backfill_cli.view.answers import Detached, Posted, Reached
-from backfill_cli.view.model import ENDED, JobView, read_jobs
+from backfill_cli.view.model import ENDED, JobView, Refilled, read_jobs, refill_view
 from backfill_cli.view.running import Ran, Viewer
 
 if TYPE_CHECKING:
@@ -181,6 +183,69 @@ class Job:
         """
         return throttle(self._catalog, self._catalog.job(self.name), rate, table, wait_s)
 
+    def set(self, config: str | Path | None = None, *, wait_s: float | None = None) -> Posted:
+        """What may change in the job's config acts at its next barrier. Raises UsageError for anything else.
+
+        config: its file; None: that of `from_toml`, else that of the last start.
+        """
+        row = self._catalog.job(self.name)
+        if (file := self._file(config, row)) is None:
+            said = f"job {self.name!r}: it is not known which config it has"
+            raise UsageError(said, "name it: " + command(f"set {self.name} --config job.toml"))
+        return changing.setting(self._catalog, row, file).post(self._catalog, row, wait_s)
+
+    def add(
+        self,
+        table: str,
+        config: str | Path | None = None,
+        *,
+        into_existing: bool = False,
+        wait_s: float | None = None,
+    ) -> Posted:
+        """A table joins the job, which reads it while it follows the others. config: as of `set`; may have it."""
+        row = self._catalog.job(self.name)
+        file = self._file(config, row)
+        asked = changing.adding(self._catalog, row, table, file, into_existing)
+        return asked.post(self._catalog, row, wait_s)
+
+    def remove(
+        self,
+        table: str,
+        *,
+        with_rows: bool = False,
+        confirm: str | None = None,
+        wait_s: float | None = None,
+    ) -> Posted:
+        """A table leaves the job. with_rows: its table in the sink is dropped; confirm: the job's name again."""
+        row = self._catalog.job(self.name)
+        asked = changing.removing(self._catalog, row, table, with_rows, confirm)
+        return asked.post(self._catalog, row, wait_s)
+
+    def refill(
+        self,
+        table: str | None = None,
+        *,
+        where: str | None = None,
+        between: str | None = None,
+        wait_s: float | None = None,
+    ) -> Refilled:
+        """A table, or a part of it, is read again, and the sink made equal to it, while the job goes on.
+
+        table: can be left out of a job of one. where: a condition. between: `A..B`, of the first key column.
+        Raises UsageError for what cannot be refilled; with `wait_s` what made it fail, StoppedEarly, WaitTimedOut.
+        """
+        row = self._catalog.job(self.name)
+        asked, posted = refilling.refill(self._catalog, row, table, where, between)
+        if wait_s is not None:
+            asked = refilling.wait(self._catalog, self.name, asked, wait_s)
+        return Refilled(self.name, posted, refill_view(asked, replace(row, progress=None)))
+
+    def cancel_refill(self, table: str | None = None) -> Refilled:
+        """The pending refill of a table ends at the next barrier. Raises UsageError if there is none."""
+        row = self._catalog.job(self.name)
+        asked, posted = refilling.cancel(self._catalog, row, table)
+        return Refilled(self.name, posted, refill_view(asked, replace(row, progress=None)))
+
     def stop(self, *, wait_s: float | None = None) -> Posted:
         """The runner ends once the current epoch has committed."""
         return self._post(Verb.STOP, None, wait_s)
@@ -207,6 +272,12 @@ class Job:
         from backfill_cli.engine.verify.job import verify
 
         return verify(self.name, self._catalog, independent, Asked(tuple(tables), sample), progress, False)
+
+    def _file(self, config: str | Path | None, row: JobRow) -> Path | None:
+        """The config's file: as given, of `from_toml`, or, if it is there, of the last start."""
+        if config is not None or self._config is not None:
+            return Path(config or (self._config and self._config.file) or "")
+        return Path(row.config_file) if row.config_file and Path(row.config_file).is_file() else None
 
     def _of_config(self, method: str) -> "JobConfig":
         if self._config is None:

@@ -19,6 +19,7 @@ from hint_scene import Scene, scene
 from hint_typed import typed
 from sink_contract import a_table, schema_json
 
+import backfill_cli as bf
 from backfill_cli.catalog import Claim
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.contracts import SinkTable, Swap
@@ -32,7 +33,7 @@ from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.loop.redefine import redefined
 from backfill_cli.engine.staging.sample import Sampled
-from backfill_cli.errors import UsageError
+from backfill_cli.errors import Hint, UsageError
 from backfill_cli.model.change import Change
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
@@ -323,6 +324,38 @@ def test_a_table_that_is_there_already_joins_by_the_command_that_is_shown(s: Sce
     with live(s) as claim:
         taken(s, claim)
     assert agreed(s) == {"orders", "refunds"}
+
+
+def test_python_gives_what_the_commands_print_and_refuses_what_they_refuse(s: Scene) -> None:
+    job = bf.Job("orders", s.catalog.path)
+    with pytest.raises(UsageError, match="it is not known which config") as unknown:
+        job.set()
+    with typed(unknown.value) as hint:
+        (words,) = hint.commands()
+        assert s.run(*words).exit_code == 0
+        assert job.set(s.folder / "job.toml").note == Hint.of("the config is as it was")
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    asked = job.add("refunds", s.folder / "job.toml")
+    assert (asked.command, asked.epoch) == (Verb.ADD, None)
+    (waits,) = s.catalog.job("orders").waiting
+    assert waits.id == asked.id
+    with live(s) as claim:
+        taken(s, claim)
+    stop(s)
+    for refused, words in (
+        (lambda: job.add("refunds"), ("add", "orders", "--table", "refunds")),
+        (lambda: job.remove("orders", with_rows=True), ("remove", "orders", "--table", "orders", "--with-rows")),
+        (lambda: job.remove("more"), ("remove", "orders", "--table", "more")),
+        (lambda: job.refill("more"), ("refill", "orders", "--table", "more")),
+        (lambda: job.cancel_refill("refunds"), ("refill", "orders", "--table", "refunds", "--cancel")),
+    ):
+        with pytest.raises(UsageError) as error:
+            refused()
+        assert error.value.message in s.run(*words).stderr
+    assert job.remove("refunds").note == Hint.of(f"remove it from {s.folder}/job.toml, too")
+    refilled = job.refill("orders", between="1..2").refill
+    assert (refilled.table, refilled.first, refilled.last) == ("orders", "1", "2")
+    assert job.cancel_refill("orders").refill.id == refilled.id
 
 
 def two_tables(s: Scene) -> None:

@@ -1,0 +1,77 @@
+"""What gives a job another definition: `set`, `add` and `remove`, as the commands and Python ask for them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from backfill_cli.api.posting import post
+from backfill_cli.catalog import Catalog, JobRow
+from backfill_cli.errors import Hint, UsageError, command
+from backfill_cli.model.change import Change
+from backfill_cli.model.job import Verb
+from backfill_cli.view.answers import Posted
+
+if TYPE_CHECKING:
+    from backfill_cli.engine.job.change import Adding
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A change that nothing refuses now, and is not posted yet. note: what to know of it.
+
+    adding: what is known of a table that joins.
+    """
+
+    verb: Verb
+    change: Change
+    note: Hint
+    adding: "Adding | None" = None
+
+    def post(self, store: Catalog, before: JobRow, wait_s: float | None) -> Posted:
+        """It is in the job's inbox. Raises as `posting.post` does."""
+        posted = post(store, before, self.verb, None, wait_s, self.change.stored)
+        return replace(posted, note=self.note)
+
+
+def setting(store: Catalog, before: JobRow, file: Path) -> Asked:
+    """The job gets the config of this file. Raises UsageError for one that would give another result."""
+    from backfill_cli.config import load
+    from backfill_cli.engine.job.change import of_next_run, setting
+
+    change = setting(before.name, load(file, of_job=store.keys), store)
+    later, note = of_next_run(change.keys), Hint()
+    if not change.keys:
+        note = Hint.of("the config is as it was")
+    elif later and before.live:
+        name = before.name
+        note = f"{', '.join(later)}: as the next run begins: " + command(f"stop {name} --wait", f"resume {name}")
+    return Asked(Verb.SET, change, note)
+
+
+def adding(store: Catalog, before: JobRow, table: str, file: Path | None, into_existing: bool) -> Asked:
+    """A table joins the job, checked and looked at. file: of the config that may have it; None: its name alone."""
+    from backfill_cli.config import load
+    from backfill_cli.engine.job.change import adding
+
+    found = adding(
+        before.name, table, None if file is None else load(file, of_job=store.keys), store, into_existing
+    )
+    note = f"to keep it in the job's config, add:\n{found.lines}" if found.lines else ""
+    return Asked(Verb.ADD, found.change, Hint.of(note), found)
+
+
+def removing(store: Catalog, before: JobRow, table: str, with_rows: bool, confirm: str | None) -> Asked:
+    """A table leaves the job. confirm: the job's name again, where its rows are dropped. Raises UsageError."""
+    from backfill_cli.engine.job.change import removing
+
+    name = before.name
+    if with_rows and confirm != name:
+        said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
+        raise UsageError(
+            f"table {table!r} of job {name!r} would lose all its rows: {said}",
+            command(f"remove {name} --table {quote(table)} --with-rows --confirm {name}"),
+        )
+    change = removing(name, table, store, with_rows)
+    note = f"remove it from {before.config_file}, too" if before.config_file else ""
+    return Asked(Verb.REMOVE, change, Hint.of(note))
