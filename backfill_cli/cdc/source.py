@@ -30,6 +30,7 @@ from backfill_cli.contracts import (
 )
 from backfill_cli.errors import RETRIED, LogFirst
 from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import names_of
@@ -157,9 +158,9 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         """A number above that of every open transaction; None if no chunk needs to wait for any."""
         return None
 
-    def _has_ended(self, since: int) -> bool:
-        """Whether every transaction below this number has ended, as `Visibility` demands it."""
-        return True
+    def _open_before(self, since: int) -> Limit | None:
+        """Who has a transaction below this number open, which `Visibility` demands to have ended; None: nobody."""
+        return None
 
     def _followed(self, taken: TakenWindow[C], after: int) -> Mapping[str, str]:
         """Check that what was taken can be followed. Returns the schemas of tables whose columns changed."""
@@ -210,20 +211,22 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         with new columns before `end`: they come with the table's next change in the log, or with a window that has
         no changes. behind: see UpstreamView.
         """
+        waits = self._reads_wait() if snapshot_open else None
         return UpstreamView(
             identity=self._pinned.identity,
             latest=self._position(end),
             pending=self._epochs(after, end, added),
             oldest=None if oldest is None else self._position(oldest),
-            log_first=snapshot_open and (end - after > LONG_LOG_BYTES or columns_wait or self._reads_wait()),
+            log_first=snapshot_open and (end - after > LONG_LOG_BYTES or columns_wait or waits is not None),
             held_bytes=held_bytes,
             behind=behind,
+            waits=waits,
         )
 
-    def _reads_wait(self) -> bool:
-        """Whether no chunk can be read yet, and tables that others follow would wait with it."""
+    def _reads_wait(self) -> Limit | None:
+        """For whom the first chunk waits, where tables that others follow would wait with it; None: for nobody."""
         since = self._visibility.since
-        return self._beside and since is not None and not self._has_ended(since)
+        return None if since is None or not self._beside else self._open_before(since)
 
     def read_on(self, tables: Collection[str]) -> None:
         self._beside = True

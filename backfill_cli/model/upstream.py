@@ -44,6 +44,7 @@ class UpstreamView:
     directly.
     oldest_ms: when the oldest pending change was made, if `pending` only has later times of it.
     behind: commits that a reader of the upstream sees may follow `latest`: the log's end was not known.
+    waits: for whom reads of the current state wait, and what ends that; only the log is read meanwhile.
     """
 
     identity: str
@@ -56,6 +57,7 @@ class UpstreamView:
     spool: "SpoolView | None" = None
     oldest_ms: int | None = None
     behind: bool = False
+    waits: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,24 @@ def test_a_table_joins_while_a_transaction_that_changed_it_is_open_and_leaves_ag
             resume("orders", run.catalog, None, None, None)
 
 
+def test_the_transaction_that_a_table_waits_for_is_named_with_what_ends_it(db: Database, tmp_path: Path) -> None:
+    source = load(Run(db, tmp_path, "t").config).open_upstream()
+    with closing(source), psycopg.connect(db.dsn) as other:
+        assert source.lease is not None
+        source.pin()
+        source.lease.create("m")
+        other.execute("SELECT pg_current_xact_id()")
+        pin = source.pin()
+        source.read_on({"t"})
+        view = source.observe(pin.position, True)
+        assert view.log_first
+        assert view.waits is not None
+        assert f"process {other.info.backend_pid} " in view.waits.text
+        assert f"pg_terminate_backend({other.info.backend_pid})" in str(view.waits.hint)
+        other.rollback()
+        assert source.observe(pin.position, True).waits is None
+
+
 def test_a_publication_of_somebody_else_is_theirs_to_change(
     spark: "SparkSession", db: Database, tmp_path: Path
 ) -> None:

@@ -379,6 +379,8 @@ class Meter:
         by = "" if slowing is None else f", by {slowing.by}; {slowing.lifts}"
         if control.pace == 0:
             return Limit(f"rate 0: no row of the snapshot is read{by}", hint=lift, to="read it")
+        if (waits := self._view.waits) is not None:
+            return Limit(f"rows are read once an older transaction has ended: {waits.text}", hint=waits.hint)
         if self._view.log_first:
             left = spell_size(_size(self._view))
             first = Limit(f"the change log comes first, {left} of it: rows are read again after that")

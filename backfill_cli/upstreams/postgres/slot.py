@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.errors import RETRIED, START_OVER, Hint, HistoryGone, StateConflict, Transient, UsageError, sql
+from backfill_cli.model.limit import Limit
+from backfill_cli.postgres_holders import of_transaction, spelled
 from backfill_cli.upstreams.postgres.client import Connection, asking, lsn_of, lsn_text, row_of, rows_of
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 
@@ -268,6 +270,15 @@ def oldest_transaction(connection: Connection) -> int:
     """The id below which every transaction has ended."""
     query = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
     return int(row_of(connection, "checking which transactions are open", query)[0])
+
+
+def holder(connection: Connection, xid: int) -> Limit:
+    """Who has this transaction, and what ends it."""
+    found = connection.execute(of_transaction(xid).encode()).fetchone()
+    if found is None:
+        return Limit(f"transaction {xid}")
+    who, end = spelled(found)
+    return Limit(who, hint=end)
 
 
 def transaction_now(connection: Any) -> int:

@@ -16,6 +16,7 @@ from backfill_cli.cdc.ranges import KeyRange
 from backfill_cli.cdc.source import Known, LogSource, in_worker, place_of
 from backfill_cli.cdc.window import TakenWindow, WindowRequest
 from backfill_cli.contracts import Extras, TableSpec
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.upstream import Pin, UpstreamView
 from backfill_cli.spark.api import SparkSession
@@ -207,8 +208,9 @@ class PostgresSource(SlotLease, LogSource[Column]):
     def _newest_transaction(self) -> int:
         return slot.transaction_now(self._connection)
 
-    def _has_ended(self, since: int) -> bool:
-        return slot.oldest_transaction(self._alive()) >= since
+    def _open_before(self, since: int) -> Limit | None:
+        oldest = slot.oldest_transaction(self._alive())
+        return None if oldest >= since else slot.holder(self._connection, oldest)
 
     # -- the log -------------------------------------------------------------------------------------------------
 
