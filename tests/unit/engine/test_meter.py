@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, InHand, Meter
+from backfill_cli.errors import sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Kind, Limit
@@ -161,6 +162,11 @@ def test_where_the_log_comes_first_it_is_what_limits_a_snapshot() -> None:
     made.observed(EpochPlan(), 2_000, UpstreamView("{}", START, pending, log_first=True))
     said = "the change log comes first, 2.8 GB of it: rows are read again after that"
     assert str(told(HALF, made).limited_by) == said
+    waits = Limit("the transaction of process 7", hint=sql("SELECT pg_terminate_backend(7)"))
+    made.observed(EpochPlan(), 2_000, UpstreamView("{}", START, pending, log_first=True, waits=waits))
+    limit = told(HALF, made).limited_by
+    assert limit.text == "rows are read once an older transaction has ended: the transaction of process 7"
+    assert limit.hint == waits.hint
     limited = replace(HALF, control=Control(rate=0.0))
     assert str(told(limited, made).limited_by).startswith("rate 0: ")
 
