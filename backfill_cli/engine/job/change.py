@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.engine.job.checks import estimate_of, planned_of
-from backfill_cli.engine.job.drop import live_names
+from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import joined, require_known, require_removable
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
@@ -113,13 +113,7 @@ def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change
     config = from_stored(job.config)
     require_removable(job, config.unreached_upstream())
     (target,) = [one for one in job.tables if one.name == table]
-    names = [one.live for one in live_names(name, catalog) if one.target == target.target]
-    if names:
-        raise UsageError(
-            f"people query {target.target} as {names[0]} since the cutover of job {name!r}: nothing would fill it "
-            "any more",
-            "restore what was there before: " + command(f"cutover {name} --reverse"),
-        )
+    require_unqueried(name, target.target, catalog)
     if with_rows and not target.plain_inserts:
         raise UsageError(
             f"{target.target} cannot be dropped with its rows: rows of others may be in it",

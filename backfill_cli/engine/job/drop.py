@@ -143,6 +143,17 @@ def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
     return ()
 
 
+def require_unqueried(name: str, target: str, catalog: Catalog) -> None:
+    """Nobody queries a table of the job since a cutover. Raises UsageError: nothing would fill it any more."""
+    names = [one.live for one in live_names(name, catalog) if one.target == target]
+    if names:
+        raise UsageError(
+            f"people query {target} as {names[0]} since the cutover of job {name!r}: nothing would fill it any "
+            "more",
+            "restore what was there before: " + command(f"cutover {name} --reverse"),
+        )
+
+
 def _live(definition: JobDefinition, config: JobConfig, sink: Sink) -> tuple[LiveName, ...]:
     """Those of the names in the config that were cut over."""
     named = {table.name: table.live for table in config.tables if table.live is not None}

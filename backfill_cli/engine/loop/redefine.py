@@ -6,7 +6,6 @@ there, and the job goes on as it was.
 """
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,20 +14,20 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition
+from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import joined, require_joinable, require_known, require_removable
 from backfill_cli.engine.job.ownership import forget_strays, owners_sought
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import require_same, require_same_strategy, strategy_of
 from backfill_cli.engine.job.side_tables import late_tables
+from backfill_cli.engine.loop.checkpoints import promised, with_table, without_table
 from backfill_cli.engine.staging.quarantine import side_name
 from backfill_cli.errors import BackfillError, Fatal, Held, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
-from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Barrier, Mutations, Verb, until_redefined
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.plan import EpochPlan, Staged
 
 PATIENCE_S = 10.0
 """How long what may pass is waited for: longer, and the command is refused, as the job goes on without it."""
@@ -65,7 +64,7 @@ def redefined(
                 case Verb.ADD:
                     made = _with_table(job, change, recovered, fresh, catalog)
                 case Verb.REMOVE:
-                    made = _without_table(job, change, recovered, fresh)
+                    made = _without_table(job, change, recovered, fresh, catalog)
                 case _:
                     made = _configured(job, change, fresh, catalog)
             opened.enter_context(tried.pop_all())
@@ -80,28 +79,14 @@ def redefined(
         return job, config, same
     hit("redefinition-checked")
     control, after = change.paced(recovered.control), made.definition
-    promise = _promised(recovered, made, record.epoch, token)
+    committed = made.committed or recovered.committed
+    promise = promised(recovered, committed, record.epoch, wall_clock_ms(), token)
     resources.with_retries(lambda: store.redefined(asked, record, job, after, control, made.committed, promise))
     hit("redefined")
     tell(f"{asked.said}, requested by {asked.by}: {_spell(change)}")
     fresh.patience_s = fresh.config.retry.limit_s
-    fresh.with_retries(lambda: forget_strays(after, made.committed or recovered.committed, fresh.sink, tell))
+    fresh.with_retries(lambda: forget_strays(after, committed, fresh.sink, tell))
     return after, fresh.config, fresh
-
-
-def _promised(recovered: Recovered, made: "_Made", after: int, token: int) -> Checkpoint | None:
-    """A commit without rows, which the recovery that follows makes: with it the sink keeps the new definition.
-
-    Otherwise a catalog that is lost before the next row could be rebuilt with the old one only. after: the newest
-    epoch. None for a job that has committed nothing, or whose sink refuses a commit.
-    """
-    committed = made.committed or recovered.committed
-    if recovered.prepared is not None or not committed.epoch:
-        return None
-    barrier = Barrier.next(after, wall_clock_ms(), Mutations(recovered.control))
-    attempt = uuid.uuid4().hex[:12]
-    none = replace(committed, splits={}, plan=EpochPlan(), staged=Staged(attempt), dropping={})
-    return replace(none, epoch=barrier.epoch, prev_ms=barrier.prev_ms, token=token, attempt=attempt)
 
 
 def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
@@ -184,31 +169,21 @@ def _with_table(
             raise
     definition, committed, tables = made.definition, recovered.committed, made.tables
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
-    before = strategy.thaw(committed.state, committed.splits, recovered.control)
-    state = strategy.joined(before, made.pin)
-    return _Made(
-        definition,
-        replace(
-            committed,
-            state=strategy.freeze(state),
-            phase=state.phase,
-            position=state.position,
-            splits=state.splits,
-            schemas={**committed.schemas, **made.pin.schema},
-            sink_schemas={**committed.sink_schemas, **{table.name: table.schema for table in tables}},
-            memory=resources.upstream.rejoined(committed.memory, made.pin.schema.keys()),
-            joined=tuple(table.name for table in tables),
-        ),
-    )
+    memory = resources.upstream.rejoined(committed.memory, made.pin.schema.keys())
+    return _Made(definition, with_table(committed, recovered.control, strategy, made.pin, tables, memory))
 
 
-def _without_table(job: JobDefinition, change: Change, recovered: Recovered, resources: Resources) -> _Made:
+def _without_table(
+    job: JobDefinition, change: Change, recovered: Recovered, resources: Resources, catalog: Catalog
+) -> _Made:
     """The job without a table. Its rows are dropped where that was asked for. Raises what refuses it."""
     name = change.table
     require_known(job, name)
     require_removable(job, resources.upstream)
     _require_nothing_promised(recovered)
     gone = [table for table in job.tables if name == table.name or table.name == side_name(name)]
+    for table in gone:
+        require_unqueried(job.name, table.target, catalog)
     names = {table.name for table in gone}
     definition = replace(
         job,
@@ -221,26 +196,9 @@ def _without_table(job: JobDefinition, change: Change, recovered: Recovered, res
     with _opened(from_stored(job.config).of_tables({name}), resources, resources.tell) as alone:
         if (lease := alone.upstream.lease) is not None:
             alone.with_retries(lambda: lease.leave(name, job.pin))
-    committed, tables = recovered.committed, [one.name for one in job.tables if not one.side]
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
-    state = strategy.left(strategy.thaw(committed.state, committed.splits, recovered.control), name, tables)
-    targets = {table.target for table in gone}
-    return _Made(
-        definition,
-        replace(
-            committed,
-            state=strategy.freeze(state),
-            phase=state.phase,
-            position=state.position,
-            splits=state.splits,
-            schemas={of: text for of, text in committed.schemas.items() if of != name},
-            sink_schemas={of: text for of, text in committed.sink_schemas.items() if of not in names},
-            quarantined={of: rows for of, rows in committed.quarantined.items() if of not in targets},
-            written={of: rows for of, rows in committed.written.items() if of not in names},
-            joined=tuple(of for of in committed.joined if of not in names),
-            dropping={table.target: encode(table) for table in gone if change.with_rows},
-        ),
-    )
+    left = (strategy, name, job.tables, gone, change.with_rows)
+    return _Made(definition, without_table(recovered.committed, recovered.control, *left))
 
 
 def _require_nothing_promised(recovered: Recovered) -> None:

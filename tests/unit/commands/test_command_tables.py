@@ -514,6 +514,10 @@ def test_a_table_that_people_query_stays_until_the_cutover_is_reversed(s: Scene)
         done = s.run(*words)
         assert done.exit_code == 0, done.output + done.stderr
         assert s.run("remove", "orders", "--table", "refunds").exit_code == 0
+    sink.extras.cutover.cut_over("orders", swaps, EPOCH, 1, 2**42)  # before a run takes it
+    with live(s) as claim:
+        assert any("people query refunds as shown_refunds" in said for said in taken(s, claim))
+    assert len(s.catalog.definition("orders").tables) == 2
 
 
 def test_a_table_joins_or_leaves_only_once_the_sink_has_what_was_promised(s: Scene) -> None:
