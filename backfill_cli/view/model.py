@@ -155,7 +155,7 @@ class JobView:
     created: False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
     changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of topics
     and of files of Debezium that change no row of the job's tables, by kind, since the job began. headroom: None
-    if it has not been asked yet, or the upstream removes nothing by itself. refills: pending ones first. written:
+    if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first. written:
     rows inserted, upserted and deleted, by table and by the phase in which they were, since the job began. rate:
     rows/s of all tables together, table_rates: of each table that has a limit of its own. dropping: the sink's
     tables that left the job with their rows, until the first commit after they are dropped.
@@ -302,7 +302,7 @@ def job_view(
         skipped=dict(progress.skipped),
         headroom=headroom_view(row, progress, now_ms),
         deadline=deadline_view(progress, now_ms),
-        refills=tuple(refill_view(one, row) for one in sorted(row.refills, key=lambda one: not one.pending)),
+        refills=tuple(refill_view(one, row) for one in row.refills),
         dropping=row.dropping,
         written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
         table_rates=row.control.rates,
