@@ -25,7 +25,8 @@ name the catalog and the config that were typed (`view/console.py`), and give ea
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -267,6 +268,8 @@ class BackfillError(Exception):
     """What went wrong (what, where, which value) and what to type next.
 
     exit_code: what the process ends with, see the tree above. hint: as given; text only if nothing in it is typed.
+    table: the one table that it is of, as the config names it; empty if it is of none, or of several; None: not
+    known.
     """
 
     exit_code = 1
@@ -279,6 +282,12 @@ class BackfillError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = Hint.of(hint)
+        self.table: str | None = None
+
+    def of(self, table: str) -> Self:
+        """The same error, of this table alone."""
+        self.table = table
+        return self
 
     def __str__(self) -> str:
         return f"{self.message}\nTry: {self.hint}" if self.hint else self.message
@@ -403,3 +412,17 @@ class SparkEnded(Fatal):
 
 class StateConflict(Fatal):
     pass
+
+
+@contextmanager
+def of_table(name: str, *more: type[BackfillError]) -> Iterator[None]:
+    """An error in the block is of this table, if its kind says so: of data, or one of `more`.
+
+    In the block only this table is dealt with. Any other failure in it may be of the server, or of the disk.
+    """
+    try:
+        yield
+    except BackfillError as error:
+        if error.table is None and isinstance(error, (BadData, *more)) and not isinstance(error, Transient):
+            error.table = name
+        raise

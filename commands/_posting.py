@@ -27,6 +27,7 @@ DONE = {
     Verb.SET: "set",
     Verb.ADD: "added",
     Verb.REMOVE: "removed",
+    Verb.PUT_BACK: "put back",
 }
 
 

@@ -6,7 +6,7 @@ from shlex import quote
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
 from backfill_cli.errors import Hint, UsageError, WaitTimedOut, command
-from backfill_cli.model.job import REDEFINES, Command, Control, JobState, Phase, Verb, of_table
+from backfill_cli.model.job import OF_RUNS, REDEFINES, Command, Control, JobState, Phase, Verb, of_table
 from backfill_cli.model.units import nearest_first, spell_duration, spell_epoch, spell_known
 from backfill_cli.view.answers import Posted
 from backfill_cli.view.model import committed_epoch
@@ -55,7 +55,7 @@ def post(
     """
     name = before.name
     posted = store.post(name, verb, rate, actor(), wall_clock_ms(), before.lease, payload=payload)
-    if wait_s is not None and (before.live or verb not in (Verb.ADD, Verb.REMOVE)):  # only a run takes these
+    if wait_s is not None and (before.live or verb not in OF_RUNS):  # only a run takes these
         epoch: int | None = _waited(store, name, posted, verb, wait_s)
     else:  # a live runner takes it at its next barrier
         epoch = None if before.live else store.taken(name, posted)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
 from backfill_cli.errors import BackfillError, StoppedEarly, UsageError, WaitTimedOut, command
+from backfill_cli.model.aside import out
 from backfill_cli.model.job import Verb
 from backfill_cli.model.refill import Extent, Refill, RefillState
 from backfill_cli.model.schema import columns_of, names_of, shown
@@ -90,12 +91,33 @@ def refill(
     cannot be refilled; then nothing has changed.
     """
     definition = catalog.definition(row.name)
+    aside = {one.table for one in out(definition.aside)}
+    if table in aside:
+        return _put_back(catalog, row, definition, table, where, between)
     found = _table(definition, table)
     found = _as_held(catalog, definition, found)
     extent = Extent((where or "").strip(), *_bounds(row.name, found, between))
     if where is not None:
         _require_condition(row.name, found, where)
     number, posted = catalog.refill(row.name, found.name, extent, actor(), wall_clock_ms(), row.lease)
+    refilled = catalog.refills.of(row.name, number)
+    assert refilled is not None
+    return refilled, posted
+
+
+def _put_back(
+    catalog: Catalog, row: JobRow, definition: "JobDefinition", table: str, where: str | None, between: str | None
+) -> tuple[Refill, int]:
+    """The refill of all of a table that is set aside, and the command that puts it back first."""
+    if where is not None or between is not None:
+        option = "--where" if where is not None else "--range"
+        raise UsageError(
+            f"job {row.name!r}: table {table!r} is set aside, and all of it is put back: "
+            f"{option} is of a part of it",
+            command(f"refill {row.name} --table {quote(table)}"),
+        )
+    _require_comparable(definition, table)
+    number, posted = catalog.put_back(row.name, table, actor(), wall_clock_ms(), row.lease)
     refilled = catalog.refills.of(row.name, number)
     assert refilled is not None
     return refilled, posted
@@ -139,7 +161,8 @@ def done(catalog: Catalog, job: str, refill: Refill) -> Refill | None:
     now = catalog.refills.of(job, refill.id)
     if now is None or now.state is RefillState.CANCELLED:
         by = "" if now is None else f": {now.why.text}"
-        there = any(table.name == refill.table for table in catalog.definition(job).tables)
+        known = catalog.definition(job)
+        there = refill.table in {*(one.name for one in known.tables), *(one.table for one in known.aside)}
         again = command(f"refill {job} --table {quote(refill.table)}" if there else f"status {job}")
         raise StoppedEarly(f"job {job!r}: the refill of {refill} did not complete{by}", again)
     if now.state is RefillState.FAILED:
@@ -165,6 +188,12 @@ def _table(definition: "JobDefinition", name: str | None) -> "SinkTable":
 
 def _as_held(catalog: Catalog, definition: "JobDefinition", table: "SinkTable") -> "SinkTable":
     """The table with the columns that it has in the sink. Raises UsageError for a job that cannot be compared."""
+    _require_comparable(definition, table.target)
+    # From the catalog: the sink itself may be busy with a commit.
+    return replace(table, schema=catalog.sink_schemas(definition.name).get(table.name, table.schema))
+
+
+def _require_comparable(definition: "JobDefinition", target: str) -> None:
     from backfill_cli.config import from_stored
     from backfill_cli.engine.job.resources import Resources
     from backfill_cli.engine.verify.job import never
@@ -175,11 +204,9 @@ def _as_held(catalog: Catalog, definition: "JobDefinition", table: "SinkTable") 
     with Resources(from_stored(definition.config)) as resources:
         if resources.sink.extras.copied is None:
             raise UsageError(
-                f"job {definition.name!r}: table {table.target!r} cannot be refilled: the sink cannot be read",
+                f"job {definition.name!r}: table {target!r} cannot be refilled: the sink cannot be read",
                 "start another job, into another table: " + command("plan"),
             )
-    # From the catalog: the sink itself may be busy with a commit.
-    return replace(table, schema=catalog.sink_schemas(definition.name).get(table.name, table.schema))
 
 
 def _bounds(job: str, table: "SinkTable", between: str | None) -> tuple[str | None, str | None]:

@@ -17,6 +17,7 @@ from backfill_cli.catalog.starts import Starter, Starters
 from backfill_cli.catalog.store import Store, left_behind
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import Held, NoSuchJob, UsageError, command
+from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Owner, Totals
 from backfill_cli.model.job import REDEFINES, Command, Control, Verb
 from backfill_cli.model.limit import Limit
@@ -122,6 +123,7 @@ class Catalog:
             jobs.forget(db, job)
             jobs.create(db, definition, control, self._now_ms())
             checkpoints.start_from(db, job, checkpoint)
+            refills.ask_again(db, definition, checkpoint.epoch, self._now_ms())
             lease.write(db, job, lease.Lease(max(token, lease.read(db, job).token)))
 
     def definition(self, job: str) -> "JobDefinition":
@@ -276,6 +278,23 @@ class Catalog:
 
         command = self._posted(job, now_ms, seen, add)
         return int(command.payload), command.id
+
+    def put_back(
+        self, job: str, table: str, by: str, now_ms: int, seen: lease.Lease | None = None
+    ) -> tuple[int, int]:
+        """As `refill`, of all of a table that is set aside, which a run puts back first."""
+
+        def add(db: DuckDBPyConnection, held: bool) -> Command:
+            refills.require_none(db, job, table)
+            self._give_way(db, job, Verb.PUT_BACK, now_ms, held)
+            refill = refills.record(db, job, table, Extent(), by, now_ms)
+            change = Change("", table=table, refill=refill)
+            return inbox.add(db, job, Verb.PUT_BACK, None, by, now_ms, payload=change.stored)
+
+        command = self._posted(job, now_ms, seen, add)
+        refill = Change.read(command.payload).refill
+        assert refill is not None
+        return refill, command.id
 
     def _posted(
         self, job: str, now_ms: int, seen: lease.Lease | None, add: Callable[[DuckDBPyConnection, bool], Command]

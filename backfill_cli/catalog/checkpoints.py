@@ -74,6 +74,20 @@ def prepare(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None:
     _promise(db, job, epoch)
 
 
+def drop_promise(db: DuckDBPyConnection, job: str) -> None:
+    """No epoch is prepared; `prepare_again` follows."""
+    db.execute("DELETE FROM checkpoints WHERE job = ? AND kind = ?", [job, PREPARED])
+
+
+def prepare_again(db: DuckDBPyConnection, job: str, checkpoint: Checkpoint) -> None:
+    """The epoch is promised, for fewer tables than before if it was promised already."""
+    _write(db, job, PREPARED, checkpoint)
+    db.execute(
+        "UPDATE jobs SET promised_epoch = $1, last_epoch = greatest(last_epoch, $1) WHERE name = $2",
+        [checkpoint.epoch, job],
+    )
+
+
 def _promise(db: DuckDBPyConnection, job: str, epoch: int) -> None:
     db.execute("UPDATE jobs SET promised_epoch = $1, last_epoch = $1 WHERE name = $2", [epoch, job])
 

@@ -14,7 +14,7 @@ from backfill_cli.catalog import jobs, ledger, refills
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import EpochRecord
-from backfill_cli.model.job import ENDED, REDEFINES, Barrier, Command, JobState, Verb
+from backfill_cli.model.job import ENDED, OF_RUNS, REDEFINES, Barrier, Command, JobState, Verb
 from backfill_cli.model.limit import Limit
 
 # Taken commands are kept for those who wait for theirs, and for people who read the history.
@@ -114,7 +114,7 @@ def apply(db: DuckDBPyConnection, job: str, now_ms: int) -> None:
     table joins or leaves the job only where a runner can do it.
     """
     standing = jobs.standing(db, job)
-    commands = tuple(one for one in waiting(db, job) if one.verb not in (Verb.ADD, Verb.REMOVE))
+    commands = tuple(one for one in waiting(db, job) if one.verb not in OF_RUNS)
     if not commands:
         return
     barrier = Barrier.taking(commands, standing.last_epoch, now_ms, standing.control)

@@ -8,6 +8,8 @@ from backfill_cli.catalog.jobs import read_control
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.duckdb_instance import DuckDBPyConnection
+from backfill_cli.model.aside import Aside
+from backfill_cli.model.aside import read as read_aside
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, TablePartitions, Written
 from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.headroom import Headroom
@@ -28,7 +30,7 @@ class JobRow:
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
     verified: the tables of its last verify. config_file: that of its last start; empty if not known. created:
     whether the catalog has the job; else it is being created, or its start was killed. refills: those that are
-    pending, and the newest.
+    pending, and the newest. aside: tables that are set aside, or are being put back.
     """
 
     name: str
@@ -50,6 +52,7 @@ class JobRow:
     created: bool = True
     refills: tuple[Refill, ...] = ()
     dropping: tuple[str, ...] = ()
+    aside: tuple[Aside, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -98,7 +101,7 @@ def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
     found = db.execute(
         """SELECT name, state, reason, why, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
                   holds, table_rates, progress, strategy, until, created_ms, caught_up_ms,
-                  coalesce(config_file, ''), coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
+                  coalesce(config_file, ''), aside, coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
            FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
     ).fetchall()
     return tuple(_row(row) for row in found)
@@ -106,7 +109,7 @@ def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
 
 def _row(row: tuple[Any, ...]) -> JobRow:
     name, state, reason, why, phase, epoch, *control = row[:13]
-    progress, strategy, until, created_ms, caught_up_ms, config_file = row[13:19]
+    progress, strategy, until, created_ms, caught_up_ms, config_file, aside = row[13:20]
     return JobRow(
         name=name,
         state=JobState(state),
@@ -119,9 +122,10 @@ def _row(row: tuple[Any, ...]) -> JobRow:
         until=until,
         created_ms=created_ms,
         caught_up_ms=caught_up_ms,
-        lease=Lease(*row[19:]),
+        lease=Lease(*row[20:]),
         live=False,
         config_file=config_file,
+        aside=read_aside(aside),
     )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError, command
+from backfill_cli.model.aside import Aside, spelled
+from backfill_cli.model.aside import read as read_aside
 from backfill_cli.model.checkpoint import Progress
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import TRANSITIONS, Control, Hold, JobState, Phase, may_become
@@ -72,7 +74,7 @@ def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control
     db.execute(
         """INSERT INTO jobs VALUES ($name, 'starting', 'starting', $strategy, $until, $config, $fingerprint, $pin,
            $tables, $now, 'snapshot', 0, 0, 0, $paused_by, $paused_since, $rate, $stop, NULL, NULL, $pause_all,
-           $file, NULL, $holds, $rates)""",
+           $file, NULL, $holds, $rates, $aside)""",
         {
             "name": definition.name,
             "strategy": definition.strategy,
@@ -90,6 +92,7 @@ def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control
             "file": definition.config_file or None,
             "holds": spell_holds(control),
             "rates": spell_rates(control),
+            "aside": spelled(definition.aside),
         },
     )
     _insert_splits(db, definition.name, definition.pin.splits)
@@ -119,8 +122,8 @@ def definition(db: DuckDBPyConnection, job: str) -> "JobDefinition":
     from backfill_cli.contracts import JobDefinition, SinkTable
 
     row = db.execute(
-        "SELECT config, fingerprint, pin, until, strategy, sink_tables, coalesce(config_file, '') FROM jobs "
-        "WHERE name = ?",
+        "SELECT config, fingerprint, pin, until, strategy, sink_tables, coalesce(config_file, ''), aside "
+        "FROM jobs WHERE name = ?",
         [job],
     ).fetchone()
     if row is None:
@@ -130,7 +133,7 @@ def definition(db: DuckDBPyConnection, job: str) -> "JobDefinition":
            WHERE job = ? ORDER BY ordinal""",
         [job],
     ).fetchall()
-    config, fingerprint, pin, until, strategy, tables, file = row
+    config, fingerprint, pin, until, strategy, tables, file, aside = row
     return JobDefinition(
         name=job,
         config=config,
@@ -140,6 +143,7 @@ def definition(db: DuckDBPyConnection, job: str) -> "JobDefinition":
         strategy=strategy,
         tables=decode(tuple[SinkTable, ...], tables),
         config_file=file,
+        aside=read_aside(aside),
     )
 
 
@@ -164,12 +168,29 @@ def redefine(db: DuckDBPyConnection, before: "JobDefinition", after: "JobDefinit
     """The job has this definition. before: the one that it has."""
     configure(db, after.name, after.config, after.config_file)
     db.execute(
-        "UPDATE jobs SET fingerprint = ?, pin = ?, sink_tables = ? WHERE name = ?",
-        [after.fingerprint, encode(replace(after.pin, splits=())), spell_tables(after.tables), after.name],
+        "UPDATE jobs SET fingerprint = ?, pin = ?, sink_tables = ?, aside = ? WHERE name = ?",
+        [
+            after.fingerprint,
+            encode(replace(after.pin, splits=())),
+            spell_tables(after.tables),
+            spelled(after.aside),
+            after.name,
+        ],
     )
     if after.pin.splits != before.pin.splits:
         db.execute("DELETE FROM splits WHERE job = ?", [after.name])
         _insert_splits(db, after.name, after.pin.splits)
+
+
+def aside(db: DuckDBPyConnection, job: str) -> tuple[Aside, ...]:
+    """The tables that are set aside, or are being put back."""
+    row = db.execute("SELECT aside FROM jobs WHERE name = ?", [job]).fetchone()
+    return () if row is None else read_aside(row[0])
+
+
+def set_aside(db: DuckDBPyConnection, job: str, tables: Sequence[Aside]) -> None:
+    """These tables of the job are set aside, or are being put back."""
+    db.execute("UPDATE jobs SET aside = ? WHERE name = ?", [spelled(tables), job])
 
 
 def set_control(db: DuckDBPyConnection, job: str, control: Control) -> None:

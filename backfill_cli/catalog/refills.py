@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.catalog import jobs
 from backfill_cli.catalog.store import Store
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import UsageError, command
+from backfill_cli.model.aside import Aside, put_back
+from backfill_cli.model.change import Change
 from backfill_cli.model.job import Command, Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import PENDING, Extent, Refill, RefillPart, RefillState
+
+if TYPE_CHECKING:
+    from backfill_cli.contracts import JobDefinition
 
 KEPT = 1_000
 
@@ -81,12 +86,19 @@ def take(db: DuckDBPyConnection, job: str, commands: Sequence[Command], epoch: i
     """What these commands ask of refills is in force from the barrier `epoch` on."""
     for one in commands:
         if one.verb is Verb.REFILL:
-            db.execute("UPDATE refills SET since = ? WHERE job = ? AND id = ?", [epoch, job, int(one.payload)])
+            _since(db, job, int(one.payload), epoch)
+        elif one.verb is Verb.PUT_BACK:
+            _since(db, job, Change.read(one.payload).refill or 0, epoch)
         elif one.verb is Verb.CANCEL_REFILL and (found := of(db, job, int(one.payload))) is not None:
             why = Limit(f"cancelled by {one.by}")
             note(db, job, found.given_up(job, RefillState.CANCELLED, now_ms, why))
     if any(one.verb is Verb.REFILL for one in commands):  # asked for as the table left
-        leave(db, job, [table.name for table in jobs.definition(db, job).tables], now_ms)
+        known = jobs.definition(db, job)
+        leave(db, job, [*(one.name for one in known.tables), *(one.table for one in known.aside)], now_ms)
+
+
+def _since(db: DuckDBPyConnection, job: str, refill: int, epoch: int) -> None:
+    db.execute("UPDATE refills SET since = ? WHERE job = ? AND id = ?", [epoch, job, refill])
 
 
 def leave(db: DuckDBPyConnection, job: str, tables: Sequence[str], now_ms: int) -> None:
@@ -98,6 +110,15 @@ def leave(db: DuckDBPyConnection, job: str, tables: Sequence[str], now_ms: int) 
     )
 
 
+def fail(db: DuckDBPyConnection, job: str, tables: Sequence[str], aside: Sequence[Aside], now_ms: int) -> None:
+    """A refill that is pending of none of these tables has failed, as its table was set aside."""
+    causes = {one.table: one.cause for one in aside}
+    for one in pending(db, job):
+        if one.table not in tables and one.table in causes:
+            ended = replace(one, state=RefillState.FAILED, ended_ms=now_ms, why=causes[one.table])
+            note(db, job, ended)
+
+
 def note(db: DuckDBPyConnection, job: str, refill: Refill) -> None:
     """State, times and reason are those of `refill`, unless it has ended meanwhile."""
     reason, why = refill.why.columns
@@ -106,6 +127,37 @@ def note(db: DuckDBPyConnection, job: str, refill: Refill) -> None:
             WHERE job = ? AND id = ? AND {_PENDING}""",
         [refill.state, refill.began_ms, refill.ended_ms, reason or None, why, job, refill.id],
     )
+    if refill.state is RefillState.DONE:
+        _put_back(db, job, refill.id)
+
+
+def refused(db: DuckDBPyConnection, job: str, command: Command, why: Limit, now_ms: int) -> None:
+    """The refill of a table that could not be put back has failed."""
+    if command.verb is not Verb.PUT_BACK:
+        return
+    found = of(db, job, Change.read(command.payload).refill or 0)
+    if found is not None:
+        note(db, job, replace(found, state=RefillState.FAILED, ended_ms=now_ms, why=why))
+
+
+def ask_again(db: DuckDBPyConnection, definition: "JobDefinition", since: int, now_ms: int) -> None:
+    """The tables that were being put back, in a catalog that is lost, are refilled from the beginning."""
+    job, again = definition.name, []
+    for one in definition.aside:
+        asked = one.refill is not None
+        again.append(
+            put_back(one, record(db, job, one.table, Extent(), "resume --from-sink", now_ms, since))
+            if asked
+            else one
+        )
+    jobs.set_aside(db, job, again)
+
+
+def _put_back(db: DuckDBPyConnection, job: str, refill: int) -> None:
+    """The table that this refill was to put back is like any other."""
+    known = jobs.aside(db, job)
+    if any(one.refill == refill for one in known):
+        jobs.set_aside(db, job, [one for one in known if one.refill != refill])
 
 
 def applied(db: DuckDBPyConnection, job: str, part: RefillPart, epoch: int, now_ms: int) -> None:
@@ -116,6 +168,7 @@ def applied(db: DuckDBPyConnection, job: str, part: RefillPart, epoch: int, now_
         [part.inserted, part.replaced, part.removed, epoch, job, part.refill],
     )
     if part.last:
+        _put_back(db, job, part.refill)
         db.execute(
             "UPDATE refills SET state = ?, ended_ms = ?, reason = NULL, why = NULL WHERE job = ? AND id = ?",
             [RefillState.DONE, now_ms, job, part.refill],

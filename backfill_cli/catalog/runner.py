@@ -112,7 +112,8 @@ class RunnerStore:
         with self._ours() as db:
             inbox.take(db, self._job, (command,), record.epoch, record.committed_ms)
             jobs.redefine(db, before, after)
-            refills.leave(db, self._job, [table.name for table in after.tables], record.committed_ms)
+            mine = [*(table.name for table in after.tables), *(one.table for one in after.aside)]
+            refills.leave(db, self._job, mine, record.committed_ms)
             jobs.set_control(db, self._job, control)
             if committed is not None:
                 checkpoints.recommit(db, self._job, committed)
@@ -121,11 +122,32 @@ class RunnerStore:
                 checkpoints.prepare(db, self._job, promise)
             ledger.record(db, self._job, record)
 
+    def set_aside(
+        self,
+        record: EpochRecord,
+        before: "JobDefinition",
+        after: "JobDefinition",
+        committed: Checkpoint,
+        promise: Checkpoint | None,
+    ) -> None:
+        """The job goes on as `after`, without a table. committed: with all splits. promise: the prepared epoch,
+        which may have been prepared with that table; None for none."""
+        with self._ours() as db:
+            jobs.redefine(db, before, after)
+            refills.fail(db, self._job, [one.name for one in after.tables], after.aside, record.committed_ms)
+            checkpoints.recommit(db, self._job, committed)
+            checkpoints.drop_promise(db, self._job)
+            jobs.use_epoch(db, self._job, record.epoch)
+            if promise is not None:
+                checkpoints.prepare_again(db, self._job, promise)
+            ledger.record(db, self._job, record)
+
     def refused(self, command: Command, record: EpochRecord, why: Limit) -> None:
         """The command is taken, and has changed nothing."""
         with self._ours() as db:
             inbox.take(db, self._job, (command,), record.epoch, record.committed_ms)
             inbox.refuse(db, self._job, command, why)
+            refills.refused(db, self._job, command, why, record.committed_ms)
             jobs.use_epoch(db, self._job, record.epoch)
             ledger.record(db, self._job, record)
 

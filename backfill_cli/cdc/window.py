@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from backfill_cli.cdc.files import C, LogTable, NetTable, TableFiles, ValueLost
 from backfill_cli.cdc.net import NeedsAll
 from backfill_cli.contracts import TakenTable
-from backfill_cli.errors import START_OVER, Transient
+from backfill_cli.errors import START_OVER, Transient, of_table
 
 HELD_BYTES = 256 << 20
 """Of log whose rows are held, plus ROW_BYTES for each; beyond it rows are written before the window ends."""
@@ -216,12 +216,13 @@ class Window(ABC, Generic[Id, C]):
             self.held -= size
 
     def _write(self, net: NetTable[C], is_last: bool) -> None:
-        net.require_keys()
-        covered = self.request.covered.get(net.table.name)
-        if covered is not None:
-            self.keep_covered(net, covered)
-        if net.entries:
-            self.files[net.table.name].add(net, is_last)
+        with of_table(net.table.name):
+            net.require_keys()
+            covered = self.request.covered.get(net.table.name)
+            if covered is not None:
+                self.keep_covered(net, covered)
+            if net.entries:
+                self.files[net.table.name].add(net, is_last)
 
 
 def take(

@@ -134,6 +134,10 @@ class JobConfig:
         rates = sorted((table.name, table.rate) for table in self.tables if table.rate is not None)
         return Control(rate=self.throttle.rate, tables=tuple(rates))
 
+    def sets_aside(self, name: str) -> bool:
+        """Whether the job goes on without this table after an error of it alone."""
+        return (self.table(name).on_error or self.job.on_error) == "set-aside"
+
     def transform_of(self, name: str) -> Transform:
         """A table's own transform, else the common one."""
         return self.table(name).transform or self.transform

@@ -62,6 +62,9 @@ def _mounted(path: str) -> str:
     return unquote(url.path)
 
 
+OnError = Literal["stop", "set-aside"]
+
+
 class Job(Section):
     name: str = Field(
         description="The job's name in the catalog and in every command: 1 to 63 of `a-z`, `0-9`, `_`, `-`; "
@@ -71,6 +74,13 @@ class Job(Section):
         default="auto",
         description="How snapshot and changes are combined; `auto` chooses, and `plan` shows which and why. It "
         "never chooses `chain`, which takes the change log into a spool at once, for a log that cannot wait.",
+    )
+    on_error: OnError = Field(
+        default="stop",
+        description="What becomes of the job if an error is of one table alone: a value that the sink cannot "
+        "take, a record that cannot be read, columns that cannot be followed any more. `stop` ends the run; "
+        "`set-aside` goes on without that table, whose rows in the sink stay as they are until `backfill refill` "
+        "puts it back. The last table is never set aside.",
     )
     staging: Annotated[str, FilePath()] = Field(
         default=DEFAULT_STAGING,
@@ -151,6 +161,7 @@ class Table(Section):
         "it. Default: no limit of its own.",
     )
     transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
+    on_error: OnError | None = Field(default=None, description="Replaces `job.on_error` for this table.")
 
     @field_validator("name", "target", "live")
     @classmethod
@@ -297,6 +308,7 @@ Event = Literal[
     "paused",
     "quarantined",
     "resumed",
+    "set-aside",
     "snapshot-read",
     "stopped",
 ]
@@ -307,7 +319,8 @@ class Hooks(Section):
         default_factory=list,
         description="Events at which the command is run: the sink has the snapshot (`snapshot-read`), and what "
         "the log had meanwhile (`log-applied`); the run is `caught-up` with its upstream, or ended as "
-        "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`; the job is "
+        "`done`, `failed` or `stopped`; the job was `paused` or `resumed`; rows were `quarantined`; a table was "
+        "`set-aside`; the job is "
         "`lagging`, its lag being over `max_lag`, has `low-headroom`, less than `min_headroom`, or cannot meet "
         "`throttle.finish_by` any more (`deadline-at-risk`).",
     )

@@ -16,7 +16,7 @@ from backfill_cli.contracts.decoder import Edges
 from backfill_cli.contracts.domain import Domain
 from backfill_cli.contracts.gauge import Gauge
 from backfill_cli.contracts.options import Looked, Named
-from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.errors import BackfillError, Fatal, HistoryGone, UsageError, of_table
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead, StagedFile
@@ -602,6 +602,13 @@ class Source(SnapshotReads, ChangeReads, Connected):
     def read_on(self, tables: Collection[str]) -> None:
         """Rows of the snapshot are still to be read of these tables only. Called after `restore`."""
 
+    def keeps_aside(self, table: str) -> str:
+        """What the upstream still does for a table that is set aside, in words; empty for nothing.
+
+        Asks nothing.
+        """
+        return ""
+
     @abstractmethod
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         """What exists after `position`. Called at every barrier: cheap when nothing changed, no Spark.
@@ -625,8 +632,9 @@ class Source(SnapshotReads, ChangeReads, Connected):
         tables: dict[str, ChangeFrame | ArrowTasks] = {}
         for name, schema in asked.schemas.items():
             end = window.after, window.up_to, schema
-            tasks = None if cores is None else self.change_batches(name, *end, cores)
-            tables[name] = tasks or ChangeFrame(self.changes(spark, name, *end))
+            with of_table(name, Fatal, HistoryGone):
+                tasks = None if cores is None else self.change_batches(name, *end, cores)
+                tables[name] = tasks or ChangeFrame(self.changes(spark, name, *end))
         return LogBatch(window, tables, dict(window.schema))
 
     def ranges(self, reads: Sequence[SnapshotRead], schemas: Mapping[str, str], cores: int) -> RangeTasks | None:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from backfill_cli.contracts.sink import SinkTable
 from backfill_cli.contracts.source import TakenTable
+from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.limit import Limit
@@ -20,7 +21,8 @@ class JobDefinition:
 
     config: the resolved config with references (never secrets) as JSON. fingerprint: JSON object of what must not
     change. pin: with all its splits. until: 'caught-up' or 'forever'. tables: as the sink sees them. config_file:
-    path of the config that it was last started with; empty if unknown.
+    path of the config that it was last started with; empty if unknown. aside: tables that are set aside, which
+    none of the others names until they are put back.
     """
 
     name: str
@@ -31,6 +33,7 @@ class JobDefinition:
     strategy: str
     tables: tuple[SinkTable, ...]
     config_file: str = ""
+    aside: tuple[Aside, ...] = ()
 
     @property
     def has_tables_to_itself(self) -> bool:

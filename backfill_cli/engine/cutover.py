@@ -13,6 +13,7 @@ from backfill_cli.catalog.lease import user
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import Cutover, JobDefinition, Sink, Swap
+from backfill_cli.engine.job.aside import require_none
 from backfill_cli.engine.job.ownership import require_kept, start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.errors import Hint, UsageError, command
@@ -24,6 +25,7 @@ from backfill_cli.model.units import spell_count, spell_share
 def look(job: str, catalog: Catalog) -> CutoverReport:
     """The gates of a cutover as they are now; changes nothing. Raises as `cut_over` does."""
     definition = catalog.definition(job)
+    require_none(definition, "a cutover is of all tables of a job")
     with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
         if (told := _by_hand(catalog, definition, resources.sink)) is not None:
             return told
@@ -50,6 +52,7 @@ def cut_over(job: str, catalog: Catalog, window_s: float) -> CutoverReport:
     Held for a job of another catalog, or for one with a runner if the sink cuts over in place.
     """
     definition = catalog.definition(job)
+    require_none(definition, "a cutover is of all tables of a job")
     with start_over_named(job, catalog), Resources(from_stored(definition.config)) as resources:
         sink = resources.sink
         told = _by_hand(catalog, definition, sink)

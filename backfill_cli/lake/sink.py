@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkCopy, SinkTable, Survey
 from backfill_cli.contracts.refusals import gone, marker_gone, no_record, other_type
-from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
+from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command, of_table
 from backfill_cli.formats.digests import DIALECT, words_digest
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.state import Claim, JobRecord, JobState
@@ -116,7 +116,8 @@ class LakeSink(Sink):
             if commit.only is None or table.name in commit.only:
                 if table.name not in claims:
                     raise marker_gone(commit, table.name, self.holder)
-                self._commit(commit, table, claims[table.name])
+                with of_table(table.name):
+                    self._commit(commit, table, claims[table.name])
 
     def leave(self, job: str, tables: Sequence[str]) -> None:
         if self._record(job) is not None:

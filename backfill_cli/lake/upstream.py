@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from backfill_cli.contracts import ArrowTasks, Capabilities, Extras, Pinned, Source, TableSpec, own
-from backfill_cli.errors import START_OVER, Fatal, UsageError, in_config
+from backfill_cli.errors import START_OVER, Fatal, HistoryGone, UsageError, in_config, of_table
 from backfill_cli.formats import frames
 from backfill_cli.lake.damage import FROM_COPY
 from backfill_cli.lake.key_ranges import FileKeys, KeyRange, KeyRead, closed_read, frame_of, planned
@@ -144,6 +144,9 @@ class LakeTable(ABC):
         return [KeyRead(replace(read, limit_rows=None), self.ranges[read.split]) for read in reads]
 
 
+ITS_OWN = (Fatal, UsageError, HistoryGone)
+"""What a table's own files and log can fail with, beside bad data."""
+
 T = TypeVar("T", bound=LakeTable)
 
 
@@ -187,22 +190,24 @@ class LakeUpstream(Source, Generic[T]):
     def restore(self, pin: Pin) -> None:
         self._pin = pin
         for name, identity in json.loads(pin.identity)[self.kind].items():
-            self.tables[name].restore(pin)
-            self.tables[name].follow(identity)
+            with of_table(name, *ITS_OWN):
+                self.tables[name].restore(pin)
+                self.tables[name].follow(identity)
 
     def read_on(self, tables: Collection[str]) -> None:
         self._unread = tables
 
     def observe(self, position: Position, snapshot_open: bool) -> UpstreamView:
         for name in self._unread if snapshot_open else ():
-            self.tables[name].check()
+            with of_table(name, *ITS_OWN):
+                self.tables[name].check()
         return self._view(position, self._pin.identity)
 
     def _view(self, position: Position, identity: str) -> UpstreamView:
         found = [
             (epoch.ms, number, name, epoch)
             for name, one in self.tables.items()
-            for number, epoch in enumerate(one.epochs(position.get(name)))
+            for number, epoch in enumerate(_epochs(name, one, position))
         ]
         pending = tuple(epoch for *_, epoch in sorted(found, key=lambda one: one[:3]))
         latest = position
@@ -249,6 +254,11 @@ class LakeUpstream(Source, Generic[T]):
     def _rows_at(self, spark: SparkSession, table: str, position: Position) -> DataFrame:
         with spark_reading(FROM_COPY):
             return self.tables[table].rows_at(spark, position.get(table))
+
+
+def _epochs(name: str, table: LakeTable, position: Position) -> Sequence[UpstreamEpoch]:
+    with of_table(name, *ITS_OWN):
+        return table.epochs(position.get(name))
 
 
 def require_key(shown: str, table: TableSpec, columns: Columns) -> None:

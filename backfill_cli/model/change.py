@@ -19,6 +19,7 @@ class Change:
     options: the part of the upstream's options that is of the table that joins alone, as JSON.
     mark: nobody else can have chosen it; what the upstream holds for the table that joins has it.
     rates: the tables whose own rate changes, and to what; None: they have none.
+    refill: that makes the rows of a table right which is put back.
     """
 
     config: str
@@ -30,6 +31,7 @@ class Change:
     options: str = "{}"
     mark: str = ""
     rates: tuple[tuple[str, float | None], ...] = ()
+    refill: int | None = None
 
     @property
     def stored(self) -> str:

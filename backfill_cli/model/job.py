@@ -76,11 +76,15 @@ class Verb(StrEnum):
     SET = "set"
     ADD = "add"
     REMOVE = "remove"
+    PUT_BACK = "put-back"
 
+
+OF_RUNS = frozenset({Verb.ADD, Verb.REMOVE, Verb.PUT_BACK})
+"""Commands that only a run can carry out."""
 
 OF_REFILLS = frozenset({Verb.REFILL, Verb.CANCEL_REFILL})
 OF_GUARDS = frozenset({Verb.HOLD, Verb.LIFT})
-REDEFINES = frozenset({Verb.SET, Verb.ADD, Verb.REMOVE})
+REDEFINES = frozenset({Verb.SET, Verb.ADD, Verb.REMOVE, Verb.PUT_BACK})
 """Commands after which the job has another definition; the others only change its control."""
 OF_TABLES = REDEFINES | {Verb.THROTTLE}
 """Commands that can be of one table."""
@@ -249,7 +253,7 @@ def apply_command(control: Control, command: Command, epoch: int) -> Control:
             return replace(control, holds=holds, overridden=overridden)
         case Verb.REFILL | Verb.CANCEL_REFILL:  # the catalog's table of refills has their effect
             return control
-        case Verb.SET | Verb.ADD | Verb.REMOVE:
+        case Verb.SET | Verb.ADD | Verb.REMOVE | Verb.PUT_BACK:
             return control
 
 

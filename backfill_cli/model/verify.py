@@ -112,6 +112,7 @@ class VerifyReport:
     sample: the share of the keys that was compared, None for all. left_out: tables that were not requested.
     fixable: whether `verify --fix` can repair it. live: whether a runner has the job. fix: what `--fix` did, or
     would do once confirmed. recalled: by table, when (ms) an earlier, unfinished verify compared it.
+    aside: tables that are set aside or being put back, and were not compared.
     """
 
     job: str
@@ -127,6 +128,7 @@ class VerifyReport:
     live: bool = False
     fix: Fix | None = None
     recalled: Mapping[str, int] = field(default_factory=dict)
+    aside: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:

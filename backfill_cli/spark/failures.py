@@ -35,7 +35,7 @@ MARK = "backfill:"
 
 _OWN = re.compile(
     re.escape(MARK)
-    + r" (?:\[(\w+)(?:,([\w.~%-]+),(\d+),(\d+))?\] )?"
+    + r" (?:\[(\w+)(?:,([\w.~%-]*)(?:,(\d+),(\d+))?)?\] )?"
     + r'(.*?) :try (\{"parts":[^\n]*?"retried":(?:true|false)\}) :end\b',
     re.DOTALL,
 )
@@ -91,7 +91,7 @@ def raising_in_worker() -> Iterator[None]:
         yield
     except BackfillError as exc:
         kind = next(name for name, known in _KINDS.items() if isinstance(exc, known))
-        at = ""
+        at = f",{quote(exc.table, safe='')}" if exc.table else ""
         if isinstance(exc, ColumnAdded) and exc.at is not None:
             table, *place = exc.at
             at = f",{quote(table, safe='')},{place[0]},{place[1]}"
@@ -190,11 +190,13 @@ def _rebuilt(text: str) -> BackfillError | None:
         return None
     kind, table, partition, offset, message, told = own.groups()
     hint = Hint.read(json.loads(told))
-    if table:
+    if partition is not None:
         return ColumnAdded(_whole(message), hint, (unquote(table), int(partition), int(offset)))
-    if kind:  # raised by Python, see `raising_in_worker`; the others by an expression
-        return _KINDS.get(kind, BadData)(_whole(message), hint)
-    return BadData(message, hint)
+    if not kind:  # raised by an expression; the others by Python, see `raising_in_worker`
+        return BadData(message, hint)
+    error = _KINDS.get(kind, BadData)(_whole(message), hint)
+    error.table = unquote(table) if table else None
+    return error
 
 
 def _one_line(exc: BaseException) -> str:

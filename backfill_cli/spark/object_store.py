@@ -199,12 +199,13 @@ def meant(what: str, said: str) -> BackfillError | None:
     without_frames = said.partition("\n\tat ")[0]
     text = _XML.sub(_code_and_message, " ".join(CALLING.sub("", without_frames).split()))[:300]
     if _NO_BUCKET.search(said):
-        return Fatal(f"{what}: this bucket does not exist{where}: {text}", "create the bucket, or correct the URI")
+        gone = f"{what}: this bucket does not exist{where}: {text}"
+        return Fatal(gone, "create the bucket, or correct the URI").of("")
     if _DENIED.search(said):
         return Fatal(
             f"{what}: access is denied{where}: {text}",
             f"correct {CREDENTIALS} in this process's environment, or give them rights in the bucket",
-        )
+        ).of("")
     if _PASSING.search(said):
         return Transient(
             f"{what}: the object store{where} does not answer: {text}",

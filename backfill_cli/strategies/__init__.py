@@ -78,6 +78,13 @@ class Strategy(ABC, Generic[S]):
         """
         raise NotImplementedError(f"no table joins a job with strategy {self.name}")
 
+    def put_back(self, state: S, more: Pin) -> S:
+        """The state once tables are back that were set aside, as if all their rows had been read. more: their pin.
+
+        This strategy is that of the job with them.
+        """
+        raise NotImplementedError(f"no table is put back into a job with strategy {self.name}")
+
     def left(self, state: S, table: str, tables: Sequence[str]) -> S:
         """The state once a table has left the job, whose strategy is this one without it. tables: all before."""
         raise NotImplementedError(f"no table leaves a job with strategy {self.name}")

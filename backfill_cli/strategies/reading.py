@@ -15,7 +15,7 @@ from backfill_cli.model.pace import Allowance, Allowed, Budget
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import ReadSoFar, Split, SplitKey, SplitProgress, SplitStatus
-from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.model.upstream import Pin, UpstreamEpoch
 from backfill_cli.strategies import Strategy, StrategyState
 
 BYTES_A_ROW = 100  # a guess, used only to size epochs of files whose metadata holds no row count
@@ -197,6 +197,24 @@ class SplitStrategy(Strategy[L]):
         splits = {key: progress for key, progress in state.splits.items() if key[0] != table}
         state = replace(state, splits=splits, position=state.position.without(table, tables))
         return self._read_whole(state) if state.phase == Phase.SNAPSHOT and self._is_read(state) else state
+
+    def put_back(self, state: L, more: Pin) -> L:
+        read = {
+            (one.table, one.id): SplitProgress(SplitStatus.CONSUMED, None, one.rows or 0) for one in more.splits
+        }
+        back = self.joined(state, more)
+        return replace(
+            back,
+            phase=state.phase,
+            splits={**state.splits, **read},
+            snapshot_finished_ms=state.snapshot_finished_ms,
+            beside=state.beside,
+            **self._reached(state),
+        )
+
+    def _reached(self, state: L) -> dict[str, Any]:
+        """What a table that joins would undo, of what one state has and not all."""
+        return {}
 
     @abstractmethod
     def _read_whole(self, state: L) -> L:

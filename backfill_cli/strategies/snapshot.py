@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.pace import Allowance, Budget
@@ -125,6 +126,9 @@ class SnapshotStrategy(SplitStrategy[SnapshotState]):
     def left(self, state: SnapshotState, table: str, tables: Sequence[str]) -> SnapshotState:
         ends = None if state.complete_at is None else state.complete_at.without(table, tables)
         return replace(super().left(state, table, tables), complete_at=ends)
+
+    def _reached(self, state: SnapshotState) -> dict[str, Any]:
+        return {"log_store_finished_ms": state.log_store_finished_ms}
 
     def _read_whole(self, state: SnapshotState) -> SnapshotState:
         return replace(state, phase=Phase.LOG_STORE, snapshot_finished_ms=state.position_ms, beside=False)

@@ -24,6 +24,7 @@ from backfill_cli.view.model import (
     JobView,
     job_view,
     look_at,
+    spell_aside,
     spell_deadline,
     spell_headroom,
     spell_quarantined,
@@ -145,6 +146,7 @@ class Journal:
         self._caught_up = False
         self._finished: frozenset[tuple[str, int]] = frozenset()
         self._ended: frozenset[int] | None = None  # refills
+        self._aside: frozenset[tuple[str, int]] | None = None
         self._every_s = every_s
         self._now_s = now_s
         self._max_lag_s = max_lag_s
@@ -183,6 +185,7 @@ class Journal:
         yield from self._waits(news.view)
         yield from self._quarantines(news)
         yield from self._refills(news.view)
+        yield from self._sets_aside(news)
         now = news.known
         self.known = replace(now, epoch=max(now.epoch, self.known.epoch), quarantined=self.known.quarantined)
         yield from self._progress(news.view)
@@ -226,6 +229,19 @@ class Journal:
             if known is not None and one.id in now - known:
                 weight = Weight.WARNING if one.state is RefillState.FAILED else Weight.INFO
                 yield Entry(f"refill of {spell_refill(one)}", weight)
+
+    def _sets_aside(self, news: News) -> Iterator[Entry]:
+        """Tables that were set aside since the last observation; before the first one, by an earlier run."""
+        now = frozenset((one.table, one.since_ms) for one in news.view.aside if one.refill is None)
+        known, self._aside = self._aside, now
+        for one in news.view.aside:
+            if (one.table, one.since_ms) not in now - (known or frozenset()):
+                continue
+            if known is None and one.since_ms < (news.view.runner.claimed_ms or 0):
+                continue
+            said = spell_aside(replace(one, error=replace(one.error, hint=Hint())))
+            event = Event("set-aside", news.view, said, one.error.hint)
+            yield Entry(f"set aside: {spell_aside(one)}", Weight.WARNING, event)
 
     def _is_ours(self, news: News) -> bool:
         """Whether this run has claimed the job: what an earlier runner did is not news."""

@@ -57,6 +57,11 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
     ("snapshot_rows_per_second", "Rate of snapshot reads.", lambda v: v.rows_per_s),
     ("throttle_rows_per_second", "The limit in force; absent without one.", lambda v: control_of(v).pace),
     ("refills_pending", "Refills that have not ended.", _refills_pending),
+    (
+        "tables_set_aside",
+        "Tables without which the job goes on, and those that are being put back.",
+        lambda v: float(len(v.aside)),
+    ),
     ("paused", "1 while the job is paused by a command.", lambda v: float(v.paused_by is not None)),
     ("held", "1 while a guard pauses or slows the job.", lambda v: float(bool(v.holds))),
     ("converging", "1 while the sink matches no state of the upstream yet.", lambda v: float(v.converging)),

@@ -4,10 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from shlex import quote
 
 from backfill_cli.catalog import Catalog, JobRow, SplitGroup, Taken, wall_clock_ms
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
+from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
 from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
@@ -132,6 +134,23 @@ class RefillView:
 
 
 @dataclass(frozen=True, slots=True)
+class AsideView:
+    """A table that is set aside, or that a refill is putting back.
+
+    since_ms: the barrier at which it was. epoch: the last commit that its rows are at. error: why, and what to
+    type. keeps: what the upstream still does for it; empty for nothing. refill: the one that puts it back; None
+    before.
+    """
+
+    table: str
+    since_ms: int
+    epoch: int
+    error: Limit
+    keeps: str
+    refill: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Refilled:
     """A refill that was asked for, cancelled, or waited for. id: of the command in the catalog."""
 
@@ -158,7 +177,8 @@ class JobView:
     if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first. written:
     rows inserted, upserted and deleted, by table and by the phase in which they were, since the job began. rate:
     rows/s of all tables together, table_rates: of each table that has a limit of its own. dropping: the sink's
-    tables that left the job with their rows, until the first commit after they are dropped.
+    tables that left the job with their rows, until the first commit after they are dropped. aside:
+    tables without which the job goes on after an error of theirs, and those that are being put back.
     """
 
     name: str
@@ -219,6 +239,7 @@ class JobView:
     written: Mapping[str, Mapping[Phase, int]] = field(default_factory=dict)
     table_rates: Mapping[str, float] = field(default_factory=dict)
     dropping: Sequence[str] = ()
+    aside: Sequence[AsideView] = ()
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -306,9 +327,27 @@ def job_view(
         dropping=row.dropping,
         written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
         table_rates=row.control.rates,
+        aside=tuple(aside_view(one, row.name) for one in row.aside),
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
+
+
+def aside_view(one: Aside, job: str) -> AsideView:
+    """Its error, with what puts it back once the cause is corrected."""
+    first, back = replace(one.cause.hint, retried=False), command(f"refill {job} --table {quote(one.table)}")
+    hint = Hint() if one.refill is not None else back if first.starts_over else first.also("; then: ", back)
+    return AsideView(one.table, one.since, one.epoch, Limit(one.cause.text, hint=hint), one.keeps, one.refill)
+
+
+def spell_aside(one: AsideView) -> str:
+    """`public.orders since 12:00:00, at commit 17…: table 'public.orders' …; to put it back: …`."""
+    if one.refill is not None:
+        return f"{one.table} is being put back (refill {one.refill}): its rows are not right yet"
+    keeps = f"; {one.keeps}" if one.keeps else ""
+    at = f"its rows are those of commit {one.epoch}" if one.epoch else "it has no commit"
+    back = f"; to put it back: {one.error.hint}" if one.error.hint else ""
+    return f"{one.table} since {spell_moment(one.since_ms)}, {at}{keeps}: {one.error.text}{back}"
 
 
 def refill_view(one: Refill, row: JobRow) -> RefillView:

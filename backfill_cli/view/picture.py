@@ -47,6 +47,7 @@ from backfill_cli.view.model import (
     phases_of,
     refills_of,
     spell_age,
+    spell_aside,
     spell_deadline,
     spell_dropping,
     spell_eta,
@@ -433,6 +434,7 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("rates", spell_table_rates(view.table_rates), QUIET))
     if view.dropping:
         facts.append(("to be dropped", spell_dropping(view), QUIET))
+    facts += [("set aside", spell_aside(one), WARN) for one in view.aside]
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     if view.created:

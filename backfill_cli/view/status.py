@@ -14,13 +14,14 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.store import told_of
 from backfill_cli.errors import BackfillError, Fatal, Hint, HistoryGone, Transient, UsageError, command
 from backfill_cli.model.headroom import Kept
-from backfill_cli.model.units import spell_duration
+from backfill_cli.model.units import spell_count, spell_duration
 from backfill_cli.model.upstream import HeldLog
 from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
 from backfill_cli.view.lines import below_table, job_details, jobs_table, spell_held_up, spell_progress
 from backfill_cli.view.model import (
     DEAD,
     ENDED,
+    AsideView,
     Jobs,
     JobView,
     look_at,
@@ -171,7 +172,8 @@ def health(
     typed: Callable[[Hint], Hint] = lambda hint: hint,
     min_headroom_s: float | None = None,
 ) -> Health:
-    """Not healthy: failed, stopped, dead, upstream not observed for a minute, further behind than `max_lag_s`.
+    """Not healthy: failed, stopped, dead, upstream not observed for a minute, further behind than `max_lag_s`, and
+    a job of which a table is set aside.
 
     A job that is done is healthy within `max_lag_s` of its last observation; a paused one while its lag is within
     it. fail_on_quarantine: a job with quarantined rows is not healthy. told: nor is one whose upstream keeps more
@@ -180,12 +182,22 @@ def health(
     one whose upstream keeps what is not read for less, or does not tell for how long.
     """
     healthy, reason, hint = _of_upstream(view, *_judged(view, max_lag_s, now_ms), told, limited)
+    if healthy and view.aside:
+        first = view.aside[0]
+        healthy, reason, hint = False, f"{reason}; set aside: {_aside_told(view.aside)}", first.error.hint
     if healthy and fail_on_quarantine and view.quarantined:
         healthy, reason = False, f"{reason}, quarantined {spell_quarantined(view.quarantined)}"
         hint = "look at them: " + look_at(view.quarantined)
     if healthy and min_headroom_s is not None:
         healthy, reason, hint = _of_headroom(view, min_headroom_s, reason, hint)
     return Health(view.name, healthy, " ".join(reason.split()), typed(hint))
+
+
+def _aside_told(tables: Sequence[AsideView]) -> str:
+    """`public.orders: table 'public.orders' …, and 2 others`."""
+    first, others = tables[0], len(tables) - 1
+    what = first.error.text if first.refill is None else "being put back"
+    return f"{first.table}: {what}" + (f", and {spell_count(others, 'other')}" if others else "")
 
 
 def _of_headroom(view: JobView, least_s: float, reason: str, hint: Hint) -> tuple[bool, str, Hint]:

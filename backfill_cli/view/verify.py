@@ -76,6 +76,8 @@ def verify_text(report: VerifyReport) -> str:
             lines.append(f"  {changed:,} of its keys have changed upstream since, and were not compared")
     if report.left_out:
         lines.append(f"not compared, because not requested: {', '.join(report.left_out)}")
+    if report.aside:
+        lines.append(f"not compared, because set aside or being put back: {', '.join(report.aside)}")
     if report.sample is not None:
         lines.append("a sample: keys outside it were not compared and may differ")
     if report.fix is not None:

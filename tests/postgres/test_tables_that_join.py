@@ -11,6 +11,7 @@ from hint_typed import typed
 from postgres_database import Database
 from postgres_job import Run, db
 
+from backfill_cli.api import refilling
 from backfill_cli.config import load
 from backfill_cli.engine.job.change import adding, removing
 from backfill_cli.engine.loop.run import resume
@@ -92,6 +93,36 @@ def test_the_transaction_that_a_table_waits_for_is_named_with_what_ends_it(db: D
         assert f"pg_terminate_backend({other.info.backend_pid})" in str(view.waits.hint)
         other.rollback()
         assert source.observe(pin.position, True).waits is None
+
+
+def test_a_table_that_fails_is_set_aside_and_a_refill_puts_it_back(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    rows = "INSERT INTO more SELECT i FROM generate_series({}, {}) i"
+    made = "CREATE TABLE more (id int PRIMARY KEY, at date)"
+    db(made, rows.format(1, 40))
+    run = Run(db, tmp_path, "t", "more")
+    run.config.write_text(run.config.read_text().replace("[job]", '[job]\non_error = "set-aside"'))
+    run.catch_up()
+    before = run.rows("SELECT * FROM more ORDER BY 1")
+    db("UPDATE t SET n = n + 1", "UPDATE more SET at = 'infinity' WHERE id = 7", "DELETE FROM more WHERE id > 30")
+    resume("orders", run.catalog, None, "caught-up", None)
+    (aside,) = run.catalog.definition("orders").aside
+    assert "infinity" in aside.cause.text
+    assert "keeps no log for it" in aside.keeps
+    run.equal("SELECT * FROM t ORDER BY 1")
+    assert run.rows("SELECT * FROM more ORDER BY 1") == before
+
+    db("DROP TABLE more", made, rows.format(20, 60), "UPDATE t SET n = 5")
+    refilling.refill(run.catalog, run.catalog.job("orders"), "more", None, None)
+    resume("orders", run.catalog, None, "caught-up", None)
+    assert run.catalog.definition("orders").aside == ()
+    run.equal("SELECT * FROM t ORDER BY 1", "SELECT * FROM more ORDER BY 1")
+
+    db("UPDATE more SET id = 7 WHERE id = 20", "DROP TABLE more", "DELETE FROM t WHERE id = 3")
+    resume("orders", run.catalog, None, "caught-up", None)
+    assert [one.table for one in run.catalog.definition("orders").aside] == ["more"]
+    run.equal("SELECT * FROM t ORDER BY 1")
 
 
 def test_a_publication_of_somebody_else_is_theirs_to_change(

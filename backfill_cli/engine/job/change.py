@@ -4,9 +4,11 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.engine.job.aside import require_aside
 from backfill_cli.engine.job.checks import estimate_of, planned_of
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import joined, require_known, require_removable
@@ -14,10 +16,12 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
     changed_keys,
     changed_rates,
+    present,
     require_same,
     require_same_strategy,
 )
 from backfill_cli.errors import Command, SinkInUse, UsageError, command
+from backfill_cli.model.aside import out
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Verb
 from backfill_cli.model.reports import PlannedTable
@@ -30,9 +34,11 @@ def setting(name: str, config: JobConfig, catalog: Catalog) -> Change:
     """The change to this config. Raises UsageError for one that would give another result, or of another job."""
     require_of_job(name, config, Verb.SET)
     job = catalog.definition(name)
+    config = present(job, config)
     require_same(job, config, lambda: catalog.change_logs.has_been_read(name))
     with Resources(config) as resources:
         require_same_strategy(job, config, resources.upstream)
+        require_aside(config, job.strategy, resources.upstream, job.pin)
     keys, rates = changed_keys(job.config, config), changed_rates(job.config, config)
     return Change(config.stored(), config.file, keys=tuple(keys), rates=rates)
 
@@ -109,6 +115,13 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
     """A table leaves the job. Raises UsageError for one that has to stay, or, with_rows, whose rows have to."""
     job = catalog.definition(name)
+    if any(one.table == table for one in out(job.aside)):
+        if with_rows:
+            raise UsageError(
+                f"table {table!r} is set aside: it cannot be dropped with its rows",
+                "let it stay: " + command(f"remove {name} --table {quote(table)}"),
+            )
+        return Change("", table=table)
     require_known(job, table)
     config = from_stored(job.config)
     require_removable(job, config.unreached_upstream())

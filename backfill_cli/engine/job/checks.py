@@ -25,6 +25,7 @@ from backfill_cli.engine.job.select import (
     choose,
     constraints,
     nothing_follows,
+    present,
     require_apart,
     require_keys,
     require_same,
@@ -151,6 +152,10 @@ def _pinned(config: JobConfig, resources: Resources) -> tuple[Selected, Pin]:
     require_keys(config.table_specs(), upstream.capabilities)
     pin = resources.with_retries(upstream.pin)
     require_whole(config, upstream, resources.sink)
+    if any(config.sets_aside(table.name) for table in config.tables):
+        from backfill_cli.engine.job.aside import require_aside
+
+        require_aside(config, choice.strategy, upstream, pin)
     return choice, pin
 
 
@@ -297,6 +302,7 @@ def plan(
     """
     noting = _Noting(config, catalog, tell)
     known = tuple(_known_job(config, catalog))
+    config = present(catalog.definition(config.job.name) if known else None, config)
     with start_over_named(config.job.name, catalog), Resources(config, tell, waits=False) as resources:
         upstream, sink = resources.upstream, resources.sink
         noting.notes += nothing_follows(config.job.name, upstream.capabilities, until)

@@ -12,7 +12,7 @@ from backfill_cli.engine.job.checks import Answer, require_all
 from backfill_cli.engine.job.held import holding, recover_start_before
 from backfill_cli.engine.job.ownership import owning, require_lost, take
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import nothing_follows, require_same, strategy_of
+from backfill_cli.engine.job.select import nothing_follows, present, require_same, strategy_of
 from backfill_cli.errors import RESTORE, StateConflict, command
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode
@@ -122,6 +122,7 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
             else "check [job] name and [sink]; a new job begins with: " + command("start --config job.toml"),
         )
     kept = decode(JobDefinition, saved.definition)
+    config = present(kept, config)
     require_same(kept, config, known=known)
     definition = replace(kept, config=config.stored(), config_file=config.file)
     markers = resources.with_retries(lambda: resources.sink.committed(name))

@@ -13,6 +13,7 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Sink, SinkTable, Swap
+from backfill_cli.engine.job.aside import tables_of
 from backfill_cli.engine.job.held import settle
 from backfill_cli.engine.job.ownership import require_lost, start_over_named
 from backfill_cli.engine.job.resources import Resources
@@ -122,13 +123,14 @@ def _forgotten(name: str, definition: JobDefinition, catalog: Catalog, lock: Job
 def _to_drop(definition: JobDefinition) -> tuple[SinkTable, ...]:
     """All its tables. Raises UsageError if one may hold rows that are not the job's."""
     name = definition.name
-    for table in definition.tables:
+    tables = tables_of(definition)
+    for table in tables:
         if not table.plain_inserts and not table.side:
             raise UsageError(
                 f"job {name!r} was started --into-existing: {table.target} may have rows that are not the job's",
                 command(f"drop {name} --confirm {name}") + ", and delete the job's rows by hand",
             )
-    return definition.tables
+    return tables
 
 
 def live_names(name: str, catalog: Catalog) -> tuple[LiveName, ...]:
@@ -181,7 +183,7 @@ def _refuse_queried(name: str, live: tuple[LiveName, ...]) -> None:
 
 
 def _tables(definition: JobDefinition) -> tuple[str, ...]:
-    return tuple(table.target for table in definition.tables if not table.side)
+    return tuple(table.target for table in tables_of(definition) if not table.side)
 
 
 def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, bool]:

@@ -23,6 +23,7 @@ from backfill_cli.errors import (
     start_over,
 )
 from backfill_cli.folders import folder_of
+from backfill_cli.model.aside import out
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies import Strategy
@@ -205,6 +206,13 @@ def strategy_of(config: JobConfig, upstream: Capabilities, pin: Pin) -> Strategy
     return SnapshotStrategy(pin.splits)
 
 
+def present(job: JobDefinition | None, config: JobConfig) -> JobConfig:
+    """The config without the tables that are set aside: that with which the job goes on."""
+    aside = {one.table for one in out(job.aside)} if job is not None else set()
+    named = {one.name for one in config.tables}
+    return config.of_tables(named - aside) if aside & named and named - aside else config
+
+
 _HOW_WRITTEN = (
     *(
         f"upstream.{side}{option}"
@@ -284,8 +292,8 @@ def _different(name: str, found: Sequence[Difference], folder: tuple[str, str] |
     """The error for a config that leads to another result. folder: that was moved perhaps, and its new path."""
     over = START_OVER if known else start_over(name, "--sink job.toml", "--with-rows")
     hint = (
-        "undo these changes (only throttle, rate, barrier, catch_up, retry, spool, spark, hooks, guards, staging, "
-        "live, and what a hint asked you to add may change), or name another job, or " + over
+        "undo these changes (only on_error, throttle, rate, barrier, catch_up, retry, spool, spark, hooks, "
+        "guards, staging, live, and what a hint asked you to add may change), or name another job, or " + over
     )
     if folder is not None and os.path.isdir(folder[1]) and not os.path.lexists(folder[0]):
         forget = (
@@ -333,6 +341,7 @@ def edited(job: JobDefinition) -> Iterator[Limit]:
             now = load(file, before, of_job=keys)
     except BackfillError:
         return
+    now = present(job, now) if now.job.name == job.name else now
     changed = changed_keys(job.config, now) if now.job.name == job.name else ()
     if changed:
         said = f"resume does not read {job.config_file}, changed since the last start: {', '.join(changed)}"

@@ -198,7 +198,7 @@ def require_taken(sink: Sink, staged: Staged) -> None:
                 else "it was truncated, which the sink cannot apply"
             )
             way = sql(f"ALTER TABLE {name} REPLICA IDENTITY FULL") + "; then " if one.partial else Hint()
-            raise BadData(f"table {name!r}: {what}", way + START_OVER)
+            raise BadData(f"table {name!r}: {what}", way + START_OVER).of(name)
 
 
 def commit_of(

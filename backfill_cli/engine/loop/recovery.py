@@ -165,11 +165,14 @@ def take_back(
     has = [name for name, marker in _markers(job, sink).items() if (marker.epoch, marker.attempt) == promised]
     if has:
         lacks = [table.name for table in job.tables if table.name not in has]
-        raise BadData(
+        stuck = BadData(
             f"{refusal.message}\ncommit {prepared.epoch} is in {', '.join(has)} but not in {', '.join(lacks)}, "
             "so it can be neither finished nor undone",
             START_OVER,
-        ) from refusal
+        )
+        # without the table that refuses it, it can be finished
+        stuck.table = refusal.table if refusal.table in lacks else None
+        raise stuck from refusal
     store.unprepare(prepared.epoch)
     hit("promise-taken-back")
     stager.discard(prepared.epoch, prepared.attempt)

@@ -6,6 +6,7 @@ there, and the job goes on as it was.
 """
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition
+from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.engine.job.aside import require_aside
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import joined, require_joinable, require_known, require_removable
 from backfill_cli.engine.job.ownership import forget_strays, owners_sought
@@ -22,10 +24,12 @@ from backfill_cli.engine.job.select import require_same, require_same_strategy, 
 from backfill_cli.engine.job.side_tables import late_tables
 from backfill_cli.engine.loop.checkpoints import promised, with_table, without_table
 from backfill_cli.engine.staging.quarantine import side_name
-from backfill_cli.errors import BackfillError, Fatal, Held, UsageError, command
+from backfill_cli.errors import BackfillError, Fatal, UsageError, command
 from backfill_cli.failpoint import hit
+from backfill_cli.model.aside import Aside, out, put_back
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
+from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Barrier, Mutations, Verb, until_redefined
 from backfill_cli.model.limit import Limit
 
@@ -50,6 +54,7 @@ def redefined(
     opened: closes what this opens. Spark's session stays the one that `resources` has. token: of the runner.
     """
     recovered = resources.with_retries(store.load)
+    job = replace(job, aside=catalog.definition(job.name).aside)  # a refill may have put a table back meanwhile
     _, asked = until_redefined(store.commands())
     if asked is None:
         return job, config, resources
@@ -59,18 +64,20 @@ def redefined(
     change = Change.read(asked.payload)
     try:
         with _faults_named(job.name), ExitStack() as tried:
-            fresh = tried.enter_context(_opened(_changed(job, asked.verb, change), resources, tell))
+            fresh = tried.enter_context(opened_as(_changed(job, asked.verb, change), resources, tell))
             match asked.verb:
                 case Verb.ADD:
                     made = _with_table(job, change, recovered, fresh, catalog)
+                case Verb.PUT_BACK:
+                    made = _put_back(job, change, recovered, fresh, catalog)
+                case Verb.REMOVE if change.table in [one.table for one in out(job.aside)]:
+                    made = _forgotten(job, change, fresh)
                 case Verb.REMOVE:
                     made = _without_table(job, change, recovered, fresh, catalog)
                 case _:
                     made = _configured(job, change, fresh, catalog)
             opened.enter_context(tried.pop_all())
-    except Held:
-        raise
-    except BackfillError as refusal:
+    except BackfillError as refusal:  # also Held, by a job that has the table: the lease is not asked in there
         why = Limit(refusal.message, hint=refusal.hint)
         resources.with_retries(lambda: store.refused(asked, record, why))
         tell(f"{asked.said}, requested by {asked.by}, was refused: {why.said}")
@@ -96,6 +103,9 @@ def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
     now = from_stored(job.config)
     if verb is Verb.ADD:
         return now.with_table(json.loads(change.config), json.loads(change.options))
+    if verb is Verb.PUT_BACK:
+        before = aside_of(job, change.table)
+        return now.with_table(json.loads(before.section), json.loads(before.options))
     return now.of_tables({one.name for one in now.tables} - {change.table})
 
 
@@ -125,7 +135,7 @@ class _Made:
     committed: Checkpoint | None = None
 
 
-def _opened(config: JobConfig, before: Resources, tell: Tell) -> Resources:
+def opened_as(config: JobConfig, before: Resources, tell: Tell) -> Resources:
     """Upstream and sink of a config, and the Spark session that is there."""
     opened = Resources(config, tell, opening=before.opening)
     opened.patience_s = min(PATIENCE_S, config.retry.limit_s)
@@ -136,6 +146,7 @@ def _configured(job: JobDefinition, change: Change, resources: Resources, catalo
     """The job with another config. Raises what refuses it; then nothing has changed."""
     require_same(job, resources.config, lambda: catalog.change_logs.has_been_read(job.name))
     require_same_strategy(job, resources.config, resources.upstream)
+    require_aside(resources.config, job.strategy, resources.upstream, job.pin)
     late = late_tables(job, resources.upstream)
     with owners_sought(catalog):
         resources.with_retries(lambda: resources.sink.check(job.name, late, into_existing=False) if late else None)
@@ -153,7 +164,7 @@ def _with_table(
     Raises what refuses it; what was made for it is removed again.
     """
     _require_nothing_promised(recovered)
-    with _opened(resources.config.of_tables({change.table}), resources, resources.tell) as alone:
+    with opened_as(resources.config.of_tables({change.table}), resources, resources.tell) as alone:
         names = [change.table]
         require_joinable(job, change.table, resources.upstream)  # else what follows would forget the job's own
         resources.with_retries(lambda: resources.sink.leave(job.name, names))  # of a job that lost its catalog
@@ -171,6 +182,82 @@ def _with_table(
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
     memory = resources.upstream.rejoined(committed.memory, made.pin.schema.keys())
     return _Made(definition, with_table(committed, recovered.control, strategy, made.pin, tables, memory))
+
+
+def _put_back(
+    job: JobDefinition, change: Change, recovered: Recovered, resources: Resources, catalog: Catalog
+) -> _Made:
+    """The job with a table that was set aside, as if all its rows had been read: a refill makes them right.
+
+    Its log continues at its new pin. Raises what refuses it.
+    """
+    _require_nothing_promised(recovered)
+    name, before = change.table, aside_of(job, change.table)
+    refill = change.refill
+    assert refill is not None
+    require_pending(catalog, job.name, refill)
+    kept = decode(tuple[SinkTable, ...], before.tables)
+    with opened_as(resources.config.of_tables({name}), resources, resources.tell) as alone:
+        change = replace(change, into_existing=True, mark=uuid.uuid4().hex[:12])
+        resources.with_retries(lambda: resources.sink.leave(job.name, [one.name for one in kept]))
+        try:
+            made = joined(job, change, catalog, resources, alone, try_it=False)
+            plain = {one.name: one.plain_inserts for one in kept}
+            tables = tuple(replace(one, plain_inserts=plain.get(one.name, True)) for one in made.tables)
+            resources.with_retries(lambda: resources.sink.prepare(job.name, tables, True))
+        except BackfillError:
+            with suppress(BackfillError):
+                resources.sink.leave(job.name, [one.name for one in kept])
+                if alone.upstream.lease is not None:
+                    alone.upstream.lease.give_up(name, change.mark)
+            raise
+    again = tuple(put_back(one, refill) if one is before else one for one in job.aside)
+    definition = replace(made.definition, tables=(*job.tables, *tables), aside=again)
+    committed = recovered.committed
+    strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
+    state = strategy.put_back(strategy.thaw(committed.state, committed.splits, recovered.control), made.pin)
+    return _Made(
+        definition,
+        replace(
+            committed,
+            state=strategy.freeze(state),
+            phase=state.phase,
+            position=state.position,
+            splits=state.splits,
+            schemas={**committed.schemas, **made.pin.schema},
+            sink_schemas={**committed.sink_schemas, **{table.name: table.schema for table in tables}},
+            memory=resources.upstream.rejoined(committed.memory, [name]),
+            joined=tuple(table.name for table in tables),
+        ),
+    )
+
+
+def _forgotten(job: JobDefinition, change: Change, resources: Resources) -> _Made:
+    """The job, which no longer remembers a table that was set aside; nor does its upstream."""
+    before = aside_of(job, change.table)
+    whole = resources.config.with_table(json.loads(before.section), json.loads(before.options))
+    with (
+        suppress(BackfillError),
+        opened_as(whole.of_tables({change.table}), resources, resources.tell) as alone,
+    ):
+        if (lease := alone.upstream.lease) is not None:
+            lease.leave(change.table, job.pin)
+    return _Made(replace(job, aside=tuple(one for one in job.aside if one.table != change.table)))
+
+
+def aside_of(job: JobDefinition, table: str) -> Aside:
+    """The table, which is set aside. Raises UsageError."""
+    for one in out(job.aside):
+        if one.table == table:
+            return one
+    raise UsageError(f"table {table!r} is not set aside", command(f"status {job.name}"))
+
+
+def require_pending(catalog: Catalog, job: str, refill: int) -> None:
+    """Raises UsageError for a refill that was cancelled before its table could be put back."""
+    found = catalog.refills.of(job, refill)
+    if found is None or not found.pending:
+        raise UsageError("its refill was cancelled", command(f"status {job}"))
 
 
 def _without_table(
@@ -193,7 +280,7 @@ def _without_table(
         tables=tuple(table for table in job.tables if table.name not in names),
     )
     resources.with_retries(lambda: resources.upstream.restore(definition.pin))
-    with _opened(from_stored(job.config).of_tables({name}), resources, resources.tell) as alone:
+    with opened_as(from_stored(job.config).of_tables({name}), resources, resources.tell) as alone:
         if (lease := alone.upstream.lease) is not None:
             alone.with_retries(lambda: lease.leave(name, job.pin))
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)

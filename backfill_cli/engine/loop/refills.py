@@ -92,6 +92,10 @@ Compare = Callable[[Refill, Path], Comparison]
 """Begins one, whose folder exists."""
 
 
+class NotPutBack(BackfillError):
+    """The refill that was to put a table back has ended otherwise: the table is to be set aside again."""
+
+
 class _Ahead:
     """The next part, staged in a thread as of the commits so far, so that the barrier has little left to do.
 
@@ -148,6 +152,7 @@ class Refills:
     ) -> None:
         self._definition, self._store, self._root, self._folder_of = definition, store, root, folder_of
         self._tables = {table.name: table for table in definition.tables}
+        self._putting_back = {one.refill: one.table for one in definition.aside if one.refill is not None}
         self._session, self._compare, self._spooled, self._opening = session, compare, spooled, opening
         self._retry_limit_ms, self._now_ms, self._steady_ms = retry_limit_ms, now_ms, steady_ms
         self._backoff = Backoff()
@@ -179,8 +184,11 @@ class Refills:
         """A barrier took a command about refills."""
         self._pending = self._asked()
         self._backoff = Backoff()
-        if self._active is not None and all(one.id != self._active.refill.id for one in self._pending):
+        pending = {one.id for one in self._pending}
+        if self._active is not None and self._active.refill.id not in pending:
             self._leave()
+        for refill in self._putting_back.keys() - pending:
+            self._require_back(refill)
 
     def paced(self, control: Control) -> None:
         """The comparison reads at the rate in force. One that began without a limit begins again with it."""
@@ -243,6 +251,7 @@ class Refills:
                 active.applied, active.ahead, active.flies = active.applied + 1, None, None
             if part.last:  # the mark in the catalog says so, too
                 self._pending = tuple(one for one in self._pending if one.id != part.refill)
+                self._putting_back.pop(part.refill, None)
                 if active is not None and active.refill.id == part.refill:
                     self._leave()
             return
@@ -340,6 +349,7 @@ class Refills:
         if not found.rows or any(one.truncated for one in later):  # all rows are of changes since then
             done = replace(active.refill, state=RefillState.DONE, ended_ms=self._now_ms(), why=Limit(""))
             self._note(done)
+            self._putting_back.pop(done.id, None)
             self._end()
             return False
         schema = committed.sink_schemas.get(name, self._tables[name].schema)
@@ -411,6 +421,13 @@ class Refills:
         why = Limit(error.message, hint=error.hint)
         self._note(refill.given_up(self._definition.name, RefillState.FAILED, self._now_ms(), why))
         self._end()
+        self._require_back(refill.id)
+
+    def _require_back(self, refill: int) -> None:
+        """Raises NotPutBack if this refill, which has ended otherwise, was to put a table back."""
+        if refill in self._putting_back:
+            table = self._putting_back[refill]
+            raise NotPutBack(f"{table} was not put back").of(table)
 
     def _note(self, refill: Refill) -> None:
         """Recorded if it says something new."""

@@ -13,6 +13,7 @@ from backfill_cli.catalog.runner import Claim
 from backfill_cli.catalog.starts import Starter
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, Source
+from backfill_cli.engine.job.aside import require_aside
 from backfill_cli.engine.job.gauges import gauge_of
 from backfill_cli.engine.job.held import recover_start_before
 from backfill_cli.engine.job.machine import extras, untried
@@ -29,6 +30,7 @@ from backfill_cli.engine.job.select import (
     changed_rates,
     edited,
     nothing_follows,
+    present,
     require_same,
     require_same_strategy,
     strategy_of,
@@ -41,7 +43,7 @@ from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
 from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop, steady_ms
 from backfill_cli.engine.loop.recovery import recover
-from backfill_cli.engine.loop.refills import Process, Refills
+from backfill_cli.engine.loop.refills import NotPutBack, Process, Refills
 from backfill_cli.engine.spool.taker import taking
 from backfill_cli.engine.spool.upstream import SpooledUpstream, open_spooled
 from backfill_cli.engine.staging.stage import SparkStager
@@ -77,7 +79,7 @@ def start(
     Raises UsageError for a config that would lead to a different result, Held while another runner has the job.
     """
     name = config.job.name
-    run = _Run(name, catalog, watcher or NoWatcher())
+    run, config = _Run(name, catalog, watcher or NoWatcher()), present(_definition(catalog, name), config)
     with (
         start_over_named(name, catalog),
         catalog.lock_job(name) as lock,
@@ -98,6 +100,7 @@ def start(
             return run.created(known, config, resources, lock)
         require_same(known, config, lambda: catalog.change_logs.has_been_read(name))
         require_same_strategy(known, config, resources.upstream)
+        require_aside(config, known.strategy, resources.upstream, known.pin)
         changed, rates = changed_keys(known.config, config), changed_rates(known.config, config)
         job = replace(known, until=until, config=config.stored(), config_file=config.file)
         return run.taken_up(
@@ -205,7 +208,7 @@ class _Run:
             recover_start_before(config, self.catalog, resources)
             if resources.with_retries(lambda: self._leaves_first(claim)):
                 job, config, resources = self._redefined(claim, job, config, resources, opened)
-            self._ready(job, claim.store, resources, held)
+            job, config, resources = self._made_ready(claim, job, config, resources, held, opened)
             if pause:
                 self.catalog.post(job.name, Verb.PAUSE, None, actor(), _now_ms())
             if RATE in changed:
@@ -222,6 +225,62 @@ class _Run:
         from backfill_cli.engine.loop.redefine import leaves_first
 
         return leaves_first(claim.store)
+
+    def _made_ready(
+        self,
+        claim: Claim,
+        job: JobDefinition,
+        config: JobConfig,
+        resources: Resources,
+        held: Owner | None,
+        opened: ExitStack,
+    ) -> tuple[JobDefinition, JobConfig, Resources]:
+        """The job with upstream and sink as a run needs them: without a table of which that cannot be."""
+        while True:
+            try:
+                self._ready(job, claim.store, resources, held)
+            except BackfillError as error:
+                job, config, resources = self._without(claim, job, config, resources, opened, error)
+            else:
+                return job, config, resources
+
+    def _without(
+        self,
+        claim: Claim,
+        job: JobDefinition,
+        config: JobConfig,
+        resources: Resources,
+        opened: ExitStack,
+        error: BackfillError,
+    ) -> tuple[JobDefinition, JobConfig, Resources]:
+        """The job without the table that the error is of, which is set aside. Raises it if it is of none."""
+        if not error.table:
+            raise error
+        from backfill_cli.engine.loop.aside import of_one_table, set_aside  # few runs need it
+
+        job = replace(job, aside=self.catalog.definition(job.name).aside)
+        table = of_one_table(error, job, config)
+        if table is None:
+            raise error
+        cause = error.__cause__ if isinstance(error.__cause__, BackfillError) else error
+        why = Limit(cause.message, hint=cause.hint)
+        store, tell = claim.store, self.watcher.tell
+        return set_aside(job, config, resources, store, opened, tell, claim.token, table, why)
+
+    def _again_aside(
+        self, claim: Claim, job: JobDefinition, config: JobConfig, resources: Resources, opened: ExitStack
+    ) -> tuple[JobDefinition, JobConfig, Resources]:
+        """The job without a table that was being put back, if its refill has ended otherwise."""
+        while any(one.refill is not None for one in job.aside):
+            from backfill_cli.engine.loop.aside import not_put_back, refills_of, set_aside
+
+            job = replace(job, aside=self.catalog.definition(job.name).aside)
+            found = not_put_back(job, refills_of(job, self.catalog))
+            if found is None:
+                break
+            store, tell = claim.store, self.watcher.tell
+            job, config, resources = set_aside(job, config, resources, store, opened, tell, claim.token, *found)
+        return job, config, resources
 
     def _ready(self, job: JobDefinition, store: JobStore, resources: Resources, held: Owner | None) -> None:
         """Upstream and sink are as a run of the job needs them."""
@@ -274,19 +333,36 @@ class _Run:
         unpause: bool,
     ) -> Tick:
         """Run the job to its end, under each of the definitions that it gets meanwhile."""
-        tick = self._work(
-            claim, heartbeat, job, config, resources, lambda was: self._begin(claim.store, was, unpause)
-        )
-        opened = ExitStack()
+        opened, found, begun = ExitStack(), "recovered", False
+
+        def begin(was: Recovered) -> None:
+            nonlocal begun
+            if not begun:
+                self._begin(claim.store, was, unpause)
+            begun = True
+
         try:
-            while tick is Tick.REDEFINED:
-                before, opened = opened, ExitStack()
+            while True:
+                job, config, resources = self._again_aside(claim, job, config, resources, opened)
+                error: BackfillError | None = None
+                try:
+                    tick = self._work(claim, heartbeat, job, config, resources, begin, found)
+                except BackfillError as failed:
+                    if not failed.table:
+                        raise
+                    error = failed
+                if error is None and tick is not Tick.REDEFINED:
+                    return tick
+                before, opened, found = opened, ExitStack(), "redefined"
                 with before:  # until what follows is open
-                    job, config, resources = self._redefined(claim, job, config, resources, opened)
-                tick = self._work(claim, heartbeat, job, config, resources, lambda _was: None, "redefined")
+                    if error is None:
+                        job, config, resources = self._redefined(claim, job, config, resources, opened)
+                    elif isinstance(error, NotPutBack):
+                        job, config, resources = self._again_aside(claim, job, config, resources, opened)
+                    else:
+                        job, config, resources = self._without(claim, job, config, resources, opened, error)
         finally:
             opened.close()
-        return tick
 
     def _redefined(
         self, claim: Claim, job: JobDefinition, config: JobConfig, resources: Resources, opened: ExitStack

@@ -34,7 +34,7 @@ from backfill_cli.engine.staging.ranges import write as write_ranges
 from backfill_cli.engine.staging.scratch import sweep as sweep_copies
 from backfill_cli.engine.staging.transform import evolved, require_apart, require_same_meaning, sink_schema
 from backfill_cli.engine.staging.values import refuse_null_keys_of_snapshot
-from backfill_cli.errors import ColumnAdded
+from backfill_cli.errors import BackfillError, ColumnAdded, of_table
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.skip_counts import skipped_in, told_in
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
@@ -85,9 +85,10 @@ class SparkStager:
         known, shape = self._shapes.get(table, ("", ""))
         if known != source:
             transform = self._config.transform_of(table)
-            shape = sink_schema(self._session, source, transform)
-            require_apart(table, shape)
-            require_same_meaning(self._session, table, before, source, transform)
+            with self._of(table):
+                shape = sink_schema(self._session, source, transform)
+                require_apart(table, shape)
+                require_same_meaning(self._session, table, before, source, transform)
             self._shapes[table] = source, shape
         return shape
 
@@ -164,7 +165,8 @@ class SparkStager:
             for table in self._config.tables:
                 shape = self._config.transform_of(table.name)
                 change = found[table.name]
-                done = staged(self._spark, self._upstream, table, change, shape, folder, self._lacking)
+                with self._of(table.name):
+                    done = staged(self._spark, self._upstream, table, change, shape, folder, self._lacking)
                 tables |= {table.name: over(tables.get(table.name, StagedTable()), done.table)}
                 for name, side in done.side.items():
                     tables[name] = _together(tables.get(name, StagedTable()), side)
@@ -172,6 +174,12 @@ class SparkStager:
                 hit("table-staged")
         sync(folder)
         return StagedEpoch(Staged(attempt, tables, tuple(reads), changes_read, window, images), now, sinks)
+
+    @contextmanager
+    def _of(self, table: str, *more: type[BackfillError]) -> Iterator[None]:
+        """A failure in the block, where rows of this table alone are read, is raised as ours, and as its own."""
+        with of_table(table, *more), explaining(self._upstream, self._config):
+            yield
 
     def _sink_schemas(self, now: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
         return {name: self._sink_schema(name, now[name], source) for name, source in before.items()}
@@ -213,10 +221,12 @@ class SparkStager:
                 continue
             there = tuple(mine.values())
             if table.name in self._appends:
-                done, counts = self._rows_of(table.name, there, folder / table.name / "inserts", folder)
+                with self._of(table.name):
+                    done, counts = self._rows_of(table.name, there, folder / table.name / "inserts", folder)
             else:
                 history = sum(at < len(plan.reads) for at in mine)
-                done, counts = self._latest_of(table, there, history, schemas[table.name], folder)
+                with self._of(table.name):
+                    done, counts = self._latest_of(table, there, history, schemas[table.name], folder)
             tables |= done
             rows |= dict(zip(mine, counts, strict=False))
         hit("table-staged")
@@ -266,7 +276,8 @@ class SparkStager:
         for table in plain:
             if table.name in done.changes:
                 shape, found = self._config.transform_of(table.name), done.changes[table.name]
-                tables[table.name] = staged(self._spark, self._upstream, table, found, shape, folder).table
+                with self._of(table.name):
+                    tables[table.name] = staged(self._spark, self._upstream, table, found, shape, folder).table
         return tables, {at[read]: count for read, count in done.rows.items()}
 
     def _latest_of(
@@ -299,10 +310,11 @@ class SparkStager:
         tables: dict[str, StagedTable] = {}
         reads: list[tuple[SnapshotRead, int]] = []
         for name in [table.name for table in self._config.tables]:
-            of_table = [read for read in plan.reads if read.table == name]
-            if of_table:
-                closed = self._upstream.closed(name, of_table)
-                found, counts = self._rows_of(name, closed, folder / name / "inserts", folder)
+            wanted = [read for read in plan.reads if read.table == name]
+            if wanted:
+                with self._of(name):
+                    closed = self._upstream.closed(name, wanted)
+                    found, counts = self._rows_of(name, closed, folder / name / "inserts", folder)
                 tables |= found
                 reads += zip(closed, counts, strict=True)
                 hit("table-staged")

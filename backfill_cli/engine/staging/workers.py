@@ -19,6 +19,7 @@ from backfill_cli.cdc.net import last_rows
 from backfill_cli.contracts import ArrowTasks, Piece, Source, TakenTable, own
 from backfill_cli.engine.staging.files import Footers, folder_made, footers, require_all
 from backfill_cli.engine.staging.values import require_storable
+from backfill_cli.errors import Fatal, HistoryGone, of_table
 from backfill_cli.formats import row_groups
 from backfill_cli.formats.parquet_writer import encoding, writing
 from backfill_cli.model.plan import SnapshotRead, StagedFile, StagedTable
@@ -288,6 +289,11 @@ def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTask
     (None for no row), how many changes there were, and without a key, whether each key occurs once in it, the
     columns that some rows lack, and whether there was a truncate.
     """
+    with of_table(part[1][0], *LOG_FAILS):
+        return _net_part(counted_at, part)
+
+
+def _net_part(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTasks]]") -> dict[str, Any]:
     import pyarrow.compute as pc
 
     at, (table, number, alone, one) = part
@@ -326,6 +332,10 @@ def _net(counted_at: str | None, part: "tuple[int, tuple[str, int, bool, LogTask
     names = {"table": table, "name": good.close(), "apart": bad.close(), "whole": whole, "nulls": nulls}
     counts = {"changes": changes, "bad": bad.rows, "changed": changed, "deleted": good.rows - changed}
     return {**names, **counts, "lacking": list(lacking), "truncates": truncates}
+
+
+LOG_FAILS = (Fatal, HistoryGone)
+"""What a table's own files of changes can fail with, beside bad data."""
 
 
 def of_rows(changes: "pa.RecordBatch") -> "pa.RecordBatch":

@@ -17,10 +17,12 @@ from backfill_cli import __version__
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Copied, JobDefinition, SinkCopy, SinkTable
+from backfill_cli.engine.job.aside import require_none
 from backfill_cli.engine.job.converging import converging
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.staging.failures import explaining
+from backfill_cli.engine.staging.quarantine import side_name
 from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected, IndependentRows
 from backfill_cli.engine.verify.progress import Steps, TaskCounts
@@ -73,7 +75,7 @@ def verify(
 
     Raises UsageError for a sink that cannot be read back or holds nothing yet, and what the connectors raise.
     """
-    definition = catalog.definition(job)
+    definition, aside = compared_of(catalog.definition(job), asked)
     live = catalog.job(job).live
     require_known(definition, asked)
     require_drained(definition, catalog, live)
@@ -87,7 +89,19 @@ def verify(
         if restart:
             catalog.verified.forget_equal(job)
         report = Verification.of(definition, config, resources, live, asked, steps, independent, catalog).report()
-    return noted(report, catalog)
+    return noted(replace(report, aside=aside), catalog)
+
+
+def compared_of(job: JobDefinition, asked: Asked) -> tuple[JobDefinition, tuple[str, ...]]:
+    """The job with the tables that can be compared, and those that are set aside or being put back.
+
+    Raises UsageError if one of these was asked for.
+    """
+    aside = tuple(one.table for one in job.aside)
+    if wanted := [one for one in job.aside if one.table in asked.tables]:
+        require_none(replace(job, aside=(wanted[0],)), "its rows cannot be compared")
+    names = {*aside, *map(side_name, aside)}
+    return replace(job, tables=tuple(one for one in job.tables if one.name not in names)), aside
 
 
 def config_of(definition: JobDefinition) -> JobConfig:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, SinkTable
-from backfill_cli.errors import UsageError, shell
+from backfill_cli.errors import UsageError, of_table, shell
 from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
 from backfill_cli.sinks.duckdb.file import Connection, Kept, Limits, opened, translate_errors
@@ -83,10 +83,12 @@ class DuckDBSink(SqlSink[State]):
 
     def write(self, state: State, commit: EpochCommit, due: Sequence[SinkTable]) -> None:
         for table in due:
-            apply(state.con, commit, table)
+            with of_table(table.name), translate_errors(self.path):
+                apply(state.con, commit, table)
         for table in due:
             if table.name in commit.unique:
-                check_unique(state, table)
+                with of_table(table.name):
+                    check_unique(state, table)
 
     def copied(self, job: str, live: bool, folder: Path) -> "AbstractContextManager[DuckDBCopy]":
         from backfill_cli.sinks.duckdb.verify import copied

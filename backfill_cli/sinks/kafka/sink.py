@@ -18,6 +18,7 @@ from backfill_cli.contracts import (
     own,
 )
 from backfill_cli.contracts.refusals import TargetTaken, no_record, refuse_old_token, taken
+from backfill_cli.errors import of_table
 from backfill_cli.kafka.admin import Admin
 from backfill_cli.kafka.cluster import place
 from backfill_cli.kafka.connection import Connection
@@ -202,9 +203,10 @@ class KafkaSink(Sink):
             for table in due:
                 if table.name in commit.unique:
                     held = record.tables[table.name]
-                    reading.refuse_duplicates(
-                        spark, self._connection, self._admin, commit, table, held, work.records[table.name]
-                    )
+                    with of_table(table.name):
+                        reading.refuse_duplicates(
+                            spark, self._connection, self._admin, commit, table, held, work.records[table.name]
+                        )
             self._run(work)
 
     def _run(self, work: writing.Work) -> None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.refusals import gone, is_due, marker_gone
-from backfill_cli.errors import START_OVER, BadData, StateConflict, in_config
+from backfill_cli.errors import START_OVER, BadData, StateConflict, in_config, of_table
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.compute import pc
 from backfill_cli.kafka.admin import Admin, Found
@@ -71,9 +71,10 @@ def apply(work: Work, _part: int) -> Iterator[pa.RecordBatch]:
             transaction.begin()
             moved = {}
             for table in due:
-                moved[table.name] = _write(
-                    transaction, work.commit, table, record.tables[table.name], work.records[table.name]
-                )
+                with of_table(table.name):
+                    moved[table.name] = _write(
+                        transaction, work.commit, table, record.tables[table.name], work.records[table.name]
+                    )
                 written += work.commit.staged.tables.get(table.name, StagedTable()).rows
             topic.send(transaction, state.of_epoch(work.commit, record, moved))
             hit("sink-before-commit")

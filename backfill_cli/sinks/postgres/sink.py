@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, SinkTable
-from backfill_cli.errors import BadData
+from backfill_cli.errors import BadData, of_table
 from backfill_cli.sinks.postgres import PostgresOptions
 from backfill_cli.sinks.postgres.apply import apply, check_unique
 from backfill_cli.sinks.postgres.dialect import POSTGRES
@@ -64,7 +64,7 @@ class PostgresSink(SqlSink[State]):
         con = state.con
         con.run("SET CONSTRAINTS ALL DEFERRED")
         for table in due:
-            with _refusals(partial(explained, state, commit, table)):
+            with of_table(table.name), _refusals(partial(explained, state, commit, table)):
                 apply(state, commit, table)
                 if table.name in commit.unique:
                     check_unique(state, table)

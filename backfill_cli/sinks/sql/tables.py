@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.contracts.refusals import belongs_to, gone, require_key, same_target
+from backfill_cli.errors import UsageError, of_table
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.sinks.sql.dialect import Column, Target
 from backfill_cli.sinks.sql.state import SqlState
@@ -73,6 +74,10 @@ class SqlTables(ABC, Generic[S]):
         require_key(table, {column.name for column in columns})
         return Wanted(table, self.state.dialect.target_of(table, self.state.schema), columns)
 
+    def _wanted_of(self, table: SinkTable) -> Wanted:
+        with of_table(table.name, UsageError):
+            return self.wanted(table)
+
     def prepare(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> None:
         """The job's tables exist with all their columns and a marker each; writes nothing if they did before."""
         self.lock()
@@ -90,7 +95,7 @@ class SqlTables(ABC, Generic[S]):
 
         Raises for tables that the job cannot write to.
         """
-        state, wants = self.state, [self.wanted(table) for table in tables]
+        state, wants = self.state, [self._wanted_of(table) for table in tables]
         _refuse_shared_targets(wants)
         known = state.exists()
         claimed = state.markers(job) if known else {}
@@ -103,7 +108,8 @@ class SqlTables(ABC, Generic[S]):
             marker = claimed.get(want.table.name)
             if self.exists(want.target):
                 # A marker at epoch 0 does not make the rows ours: it may be left by a start that failed early.
-                ddl += self.addition(job, want, into_existing or (marker is not None and marker.epoch > 0))
+                with of_table(want.table.name, UsageError):
+                    ddl += self.addition(job, want, into_existing or (marker is not None and marker.epoch > 0))
                 present.append(want)
             elif marker is not None and marker.epoch:
                 raise gone(str(want.target), job, marker.epoch)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from backfill_cli.errors import START_OVER, BadData, Hint, UsageError, in_config, joined, sql
+from backfill_cli.errors import START_OVER, BadData, Hint, UsageError, in_config, joined, of_table, sql
 from backfill_cli.model.reports import Refusal
 from backfill_cli.model.units import plural
 from backfill_cli.upstreams.postgres import publications, slot
@@ -27,31 +27,36 @@ SELECT current_setting('wal_level'), current_setting('server_version_num')::int,
 def require_followable(tables: Sequence[PgTable]) -> None:
     """The log has each changed row's old key. Raises UsageError with the SQL that ensures it."""
     for table in tables:
-        if table.unlogged:
-            raise UsageError(
-                f"table {table.name!r}: it, or a partition of it, is unlogged or temporary: its changes are not "
-                "in the log",
-                sql(f"ALTER TABLE {table.sql} SET LOGGED") + "; for a partitioned table, each such partition",
-            )
-        _require_unique(table)
-        _require_old_key(table)
-        if table.differing:
-            what = "DEFAULT" if table.identity == "d" else "FULL"
-            leaves = table.differing if table.identity in "df" else (table.sql, *table.lesser)
-            raise UsageError(
-                f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table, and do not "
-                "inherit its own: the log has too little of their old rows",
-                sql(*(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in leaves))
-                + "; if the job has already begun, then "
-                + START_OVER,
-            )
+        with of_table(table.name, UsageError):
+            _require_followable(table)
+
+
+def _require_followable(table: PgTable) -> None:
+    if table.unlogged:
+        raise UsageError(
+            f"table {table.name!r}: it, or a partition of it, is unlogged or temporary: its changes are not "
+            "in the log",
+            sql(f"ALTER TABLE {table.sql} SET LOGGED") + "; for a partitioned table, each such partition",
+        )
+    _require_unique(table)
+    _require_old_key(table)
+    if table.differing:
+        what = "DEFAULT" if table.identity == "d" else "FULL"
+        leaves = table.differing if table.identity in "df" else (table.sql, *table.lesser)
+        raise UsageError(
+            f"table {table.name!r}: partitions have another REPLICA IDENTITY than the table, and do not "
+            "inherit its own: the log has too little of their old rows",
+            sql(*(f"ALTER TABLE {leaf} REPLICA IDENTITY {what}" for leaf in leaves))
+            + "; if the job has already begun, then "
+            + START_OVER,
+        )
 
 
 def require_no_heirs(tables: Sequence[PgTable]) -> None:
     """A query of a table shows its own rows only. Raises UsageError."""
     for table in tables:
         if table.heirs:
-            raise _heirs(table)
+            raise _heirs(table).of(table.name)
 
 
 def _heirs(table: PgTable) -> UsageError:
@@ -282,7 +287,7 @@ def _unguarded(connection: Connection, options: PostgresOptions, tables: Sequenc
         f"publication {options.publication!r} does not name table {found[0].name!r}: the server then allows "
         "SET UNLOGGED, whose changes the log lacks, and without a TOAST table nothing tells it later",
         "name it in any publication: " + sql(publications.guarding(connection, options.slot, found)),
-    )
+    ).of(found[0].name)
 
 
 def _toasts(table: PgTable) -> bool:

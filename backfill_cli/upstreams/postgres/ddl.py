@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import START_OVER, BadData, of_table
 from backfill_cli.model.schema import columns_of, schema_text
 from backfill_cli.model.units import plural
 from backfill_cli.upstreams.postgres import checks
@@ -100,26 +100,31 @@ def _is_one_left(connection: Connection, indexes: Sequence[int]) -> bool:
 def require_same_values(before: Storage, now: Storage) -> None:
     """In between, nothing happened to the rows that the log does not have. Raises BadData naming the table."""
     for name, was in before.columns.items():
-        if name not in now.columns:
-            continue  # other checks report it
-        found = now.columns[name]
-        for column, (number, _, generated) in was.items():
-            if column not in found:
-                continue
-            if found[column][0] != number:
-                raise _not_in_log(f"table {name!r}: column {column!r} was dropped and added again")
-            if generated and not found[column][2]:
-                raise _not_in_log(f"table {name!r}: column {column!r} was generated, and is now a plain column")
-        files = now.files[name]
-        anew = [oid for oid, file in before.files[name].items() if files.get(oid, file) != file]
-        touched = _touched(was, found)
-        if anew and touched:
-            columns = f"{plural(len(touched), 'column')} {', '.join(touched)}"
-            raise _not_in_log(f"table {name!r}: ALTER TABLE rewrote it and changed {columns}")
-        for oid in anew:
-            _require_logged(name, before.beside.get(name, {}).get(oid), now.beside[name].get(oid))
-        _require_not_joined(name, before.joins.get(name, {}), now.joins.get(name, {}))
+        with of_table(name):
+            _require_same_table(name, was, before, now)
     _require_same_labels(before.labels, now.labels)
+
+
+def _require_same_table(name: str, was: Mapping[str, Sequence[str]], before: Storage, now: Storage) -> None:
+    if name not in now.columns:
+        return  # other checks report it
+    found = now.columns[name]
+    for column, (number, _, generated) in was.items():
+        if column not in found:
+            continue
+        if found[column][0] != number:
+            raise _not_in_log(f"table {name!r}: column {column!r} was dropped and added again")
+        if generated and not found[column][2]:
+            raise _not_in_log(f"table {name!r}: column {column!r} was generated, and is now a plain column")
+    files = now.files[name]
+    anew = [oid for oid, file in before.files[name].items() if files.get(oid, file) != file]
+    touched = _touched(was, found)
+    if anew and touched:
+        columns = f"{plural(len(touched), 'column')} {', '.join(touched)}"
+        raise _not_in_log(f"table {name!r}: ALTER TABLE rewrote it and changed {columns}")
+    for oid in anew:
+        _require_logged(name, before.beside.get(name, {}).get(oid), now.beside[name].get(oid))
+    _require_not_joined(name, before.joins.get(name, {}), now.joins.get(name, {}))
 
 
 def _require_logged(name: str, was: Sequence[Any] | None, now: Sequence[Any] | None) -> None:
@@ -230,7 +235,8 @@ class TableCatalog:
     def apply(self, schemas: Mapping[str, str]) -> None:
         """These columns are in force, as the catalog describes them now. Raises BadData if a type differs."""
         for name, text in schemas.items():
-            self.in_force[name] = checks.in_force(self.tables[name], columns_of(text))
+            with of_table(name):
+                self.in_force[name] = checks.in_force(self.tables[name], columns_of(text))
 
     def compare(self, connection: Connection, log_end: Callable[[], int]) -> None:
         """Since the previous look no row got values that the log does not have. Raises BadData otherwise."""
@@ -259,7 +265,7 @@ class TableCatalog:
                     "meanwhile two rows may have had one key, and the log does not say which of them a change is "
                     "of",
                     START_OVER,
-                )
+                ).of(name)
 
     def added(self, connection: Connection) -> dict[str, str]:
         """By table with columns not yet in force: its schema now. Raises BadData for a column with a default."""
@@ -267,7 +273,8 @@ class TableCatalog:
         for name, table in self.tables.items():
             in_force = {column.name for column in self.in_force[name]}
             if new := [column.name for column in table.columns if column.name not in in_force]:
-                checks.require_no_default(connection, table, new)
+                with of_table(name):
+                    checks.require_no_default(connection, table, new)
                 found[name] = schema_of(table)
         return found
 

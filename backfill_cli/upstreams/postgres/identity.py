@@ -71,7 +71,7 @@ def require_not_replaced(known: str, found: str, called: Callable[[int], str | N
     before, now = json.loads(known), json.loads(found)
     for name, oid in before["tables"].items():
         if now["tables"].get(name, oid) != oid:
-            raise _replaced(name, oid, called(oid))
+            raise _replaced(name, oid, called(oid)).of(name)
 
 
 def require_same_tables(known: str, found: str) -> None:
@@ -82,11 +82,11 @@ def require_same_tables(known: str, found: str) -> None:
         for column, (number, kind) in columns.items():
             found_number, found_kind = now["columns"][name].get(column, (None, None))
             if found_number is None:
-                raise _changed(name, column, "was dropped or renamed")
+                raise _changed(name, column, "was dropped or renamed").of(name)
             if found_number != number:
-                raise _changed(name, column, "was dropped and added again")
+                raise _changed(name, column, "was dropped and added again").of(name)
             if found_kind != kind:
-                raise _changed(name, column, "has another type now")
+                raise _changed(name, column, "has another type now").of(name)
 
 
 def _replaced(name: str, oid: int, called: str | None) -> StateConflict:
@@ -124,7 +124,7 @@ def _require_same_publication(before: Mapping[str, Any], now: Mapping[str, Any])
             f"table {lost[0]!r} left the publication{_with(before['published'][lost[0]])}, at least for a while: "
             "the log lacks changes of it",
             START_OVER,
-        )
+        ).of(lost[0])
     if before.get("publication") is not None and before["publication"] != now["publication"]:
         raise StateConflict(
             "ALTER PUBLICATION was run on the job's publication: the log may lack changes of its tables",

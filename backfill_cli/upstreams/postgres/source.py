@@ -137,6 +137,12 @@ class PostgresSource(SlotLease, LogSource[Column]):
             behind=end < seen.flushed,
         )
 
+    def keeps_aside(self, table: str) -> str:
+        return (
+            f"the server still decodes and sends its changes (publication {self._options.publication!r}), but "
+            "keeps no log for it"
+        )
+
     def _insert(self) -> int:
         return slot.now(self._connection, self._options.slot).insert
 

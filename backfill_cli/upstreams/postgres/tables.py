@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.contracts import TableSpec
-from backfill_cli.errors import START_OVER, UsageError, sql
+from backfill_cli.errors import START_OVER, UsageError, of_table, sql
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.postgres_errors import PLACE
@@ -153,7 +153,7 @@ def known(connection: Connection, specs: Sequence[TableSpec]) -> tuple[KnownTabl
     rows = rows_of(connection, "reading its catalog", _KNOWN, ([spec.name for spec in specs],))
     for name, oid, _ in rows:
         if oid is None:
-            raise UsageError(f"table {name!r} does not exist", START_OVER + ", or rename it back")
+            raise UsageError(f"table {name!r} does not exist", START_OVER + ", or rename it back").of(name)
     return tuple(KnownTable(name, oid, kinds or {}) for name, oid, kinds in rows)
 
 
@@ -172,11 +172,16 @@ def primary_keys(connection: Connection, names: Sequence[str]) -> dict[str, tupl
 def described(connection: Connection, specs: Sequence[TableSpec]) -> tuple[PgTable, ...]:
     """The job's tables as they are now. Raises UsageError naming table, column and what to do."""
     with asking("reading its catalog"):
-        rows = {spec.name: _row(connection, spec.name) for spec in specs}
+        rows = {spec.name: _row_of(connection, spec.name) for spec in specs}
         oids = {name: row["oid"] for name, row in rows.items()}
         _require_apart(connection, oids)
         columns = by_table(connection.execute(COLUMNS, ([*oids.values()],)).fetchall())
-    return tuple(_table(spec, rows[spec.name], columns.get(oids[spec.name], ())) for spec in specs)
+    return tuple(_table_of(spec, rows[spec.name], columns.get(oids[spec.name], ())) for spec in specs)
+
+
+def _table_of(spec: TableSpec, row: Mapping[str, Any], columns: tuple[Column, ...]) -> PgTable:
+    with of_table(spec.name, UsageError):
+        return _table(spec, row, columns)
 
 
 def _require_apart(connection: Connection, oids: Mapping[str, int]) -> None:
@@ -233,7 +238,12 @@ def called(connection: Connection, oid: int) -> str | None:
 def require_names(connection: Connection, specs: Sequence[TableSpec]) -> None:
     """Each table exists. Raises UsageError for one that does not, or whose name is not valid in SQL."""
     for spec in specs:
-        _row(connection, spec.name)
+        _row_of(connection, spec.name)
+
+
+def _row_of(connection: Connection, name: str) -> Mapping[str, Any]:
+    with of_table(name, UsageError):
+        return _row(connection, name)
 
 
 def _row(connection: Connection, name: str) -> Mapping[str, Any]:

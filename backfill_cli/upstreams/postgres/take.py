@@ -103,7 +103,7 @@ class _Window(window.Window[bytes, Column]):
                 f"table {names[row[0]]!r}: changes of {row[1]}, which it is a partition of, are published as that "
                 "table's, and its own may be among them",
                 START_OVER,
-            )
+            ).of(names[row[0]])
 
     def keep_covered(self, net: NetTable[Column], covered: str) -> None:
         """covered: a predicate over k0 … kn; the database compares keys, by its types and collations."""
@@ -217,7 +217,9 @@ class _Window(window.Window[bytes, Column]):
         doing = f"describing the columns of {net.table.name}"
         found = by_table(rows_of(self._connection, doing, DESCRIBED, (names, types, typmods))).get(0, ())
         if len(found) != len(names):
-            raise BadData(f"table {net.table.name!r}: the type of a column no longer exists", START_OVER)
+            raise BadData(f"table {net.table.name!r}: the type of a column no longer exists", START_OVER).of(
+                net.table.name
+            )
         return found
 
 
@@ -282,7 +284,7 @@ class SlotTable(NetTable[Column]):
                 f"table {self.table.name!r}: its replica identity lacks a column of the key "
                 f"({', '.join(self.table.key)}), so the log does not say which rows changed",
                 sql(f"ALTER TABLE {self.table.name} REPLICA IDENTITY FULL") + "; then " + START_OVER,
-            )
+            ).of(self.table.name)
 
     def lost(self, rows: dict[Key, Row]) -> ValueLost:
         """The hint's SQL writes the values to the log, where a longer window finds them."""

@@ -98,7 +98,7 @@ def older_version_looked_at(s: Scene) -> str:
     """By doctor, which upgrades nothing. What the last version added is not there."""
     newest = "SELECT max(version) FROM catalog_version"
     s.sql(s.catalog.path, f"DELETE FROM catalog_version WHERE version = ({newest})")
-    s.sql(s.catalog.path, "ALTER TABLE jobs DROP COLUMN table_rates")
+    s.sql(s.catalog.path, "ALTER TABLE jobs DROP COLUMN aside")
     return s.failed(s.catalog.look)
 
 

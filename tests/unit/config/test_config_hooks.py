@@ -11,7 +11,7 @@ from backfill_cli.errors import ConfigError
 
 EVENTS = (
     "'caught-up', 'deadline-at-risk', 'done', 'failed', 'lagging', 'log-applied', 'low-headroom', 'paused', "
-    "'quarantined', 'resumed', 'snapshot-read' or 'stopped'"
+    "'quarantined', 'resumed', 'set-aside', 'snapshot-read' or 'stopped'"
 )
 
 

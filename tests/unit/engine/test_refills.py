@@ -10,8 +10,9 @@ import pytest
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop import refills as of
-from backfill_cli.engine.loop.refills import ERROR, FOUND, RATE, Refills
+from backfill_cli.engine.loop.refills import ERROR, FOUND, RATE, NotPutBack, Refills
 from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Control, Phase
@@ -65,10 +66,13 @@ class World:
     over: list[list[int]] = field(default_factory=list)
     now_ms: int = 0
     spooled: bool = False
+    aside: tuple[Aside, ...] = ()
 
     def open(self) -> Refills:
         tables = (SinkTable("orders", "orders", ("id",), SCHEMA),)
-        definition: Any = SimpleNamespace(name="j", tables=tables, pin=SimpleNamespace(complete_at=None))
+        definition: Any = SimpleNamespace(
+            name="j", tables=tables, aside=self.aside, pin=SimpleNamespace(complete_at=None)
+        )
         store: Any = SimpleNamespace(refills=lambda: tuple(self.asked), note_refill=self.noted.append)
 
         def begin(_refill: Refill, folder: Path) -> Fake:
@@ -475,3 +479,30 @@ def test_a_rate_of_0_of_its_table_suspends_a_refill_and_is_named(world: World) -
     )
     refills.due(AT, Control().with_rate("others", 0.0))
     assert len(world.begun) == 1
+
+
+@pytest.mark.parametrize("how", ["fails", "is cancelled"])
+def test_a_refill_that_was_to_put_a_table_back_and_ends_otherwise_is_said_to_the_run(
+    world: World, how: str
+) -> None:
+    world.aside = (Aside("orders", "{}", "{}", "[]", 3, 2, "it broke", refill=1),)
+    refills = opened(world)
+    refills.due(AT, Control())
+    if how == "fails":
+        world.begun[0].fails(transient=False)
+    else:
+        world.asked = []
+    with pytest.raises(NotPutBack) as error:
+        refills.due(AT, Control()) if how == "fails" else refills.told()
+    assert error.value.table == "orders"
+    assert world.begun[0].killed
+
+
+def test_a_table_that_a_refill_has_put_back_is_like_any_other(world: World) -> None:
+    world.aside = (Aside("orders", "{}", "{}", "[]", 3, 2, "it broke", refill=1),)
+    refills = opened(world)
+    refills.due(AT, Control())
+    world.begun[0].finds(3)
+    assert applied(refills, world, 13).last
+    world.asked = []
+    refills.told()

@@ -64,6 +64,7 @@ def test_the_file_has_what_status_says(tmp_path: Path) -> None:
         "backfill_paused": 0,
         "backfill_held": 0,
         "backfill_refills_pending": 0,
+        "backfill_tables_set_aside": 0,
         "backfill_converging": 0,
         "backfill_not_converging": 0,
         **{f"backfill_splits{state}": number for state, number in SPLITS.items()},

@@ -1,14 +1,14 @@
 """The change logs of all tables as one sequence of upstream epochs: files, or values of an epoch column."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
 from backfill_cli.contracts import ArrowTasks, own
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import START_OVER, BadData, Fatal, HistoryGone, of_table
 from backfill_cli.formats.listing import File
 from backfill_cli.formats.skip_counts import place
 from backfill_cli.model.balanced import balanced
@@ -104,20 +104,27 @@ class FileLog(Log):
     def pending(self, position: Position) -> list[UpstreamEpoch]:
         ordered: list[tuple[int, str, int, UpstreamEpoch]] = []
         for folder in self._folders.values():
-            found = list[tuple[int, str, int, Inspected]]()
-            for name, waiting in folder.pending(partial(self.cursor, position)):
-                ms = 0
-                for index, one in enumerate(waiting):
-                    ms = max(ms, ms_of(one))
-                    found.append((ms, name, index, one))
-            found.sort(key=lambda entry: entry[:3])
-            found = found[: folder.alike([one for *_, one in found])]
-            changed = folder.schemas([(name, one) for _, name, _, one in found])
-            for (ms, name, index, one), schema in zip(found, changed, strict=False):
-                told = () if schema is None else ((folder.table, schema),)
-                epoch = UpstreamEpoch(((name, one.file.name),), ms, one.rows, one.file.size, told)
-                ordered.append((ms, name, index, epoch))
+            with of_table(folder.table, Fatal, HistoryGone):
+                ordered += self._pending_of(folder, position)
         return [epoch for *_, epoch in sorted(ordered, key=lambda entry: entry[:3])]
+
+    def _pending_of(
+        self, folder: ChangeFolder, position: Position
+    ) -> Iterator[tuple[int, str, int, UpstreamEpoch]]:
+        """One table's epochs, each after what they are ordered by."""
+        found = list[tuple[int, str, int, Inspected]]()
+        for name, waiting in folder.pending(partial(self.cursor, position)):
+            ms = 0
+            for index, one in enumerate(waiting):
+                ms = max(ms, ms_of(one))
+                found.append((ms, name, index, one))
+        found.sort(key=lambda entry: entry[:3])
+        found = found[: folder.alike([one for *_, one in found])]
+        changed = folder.schemas([(name, one) for _, name, _, one in found])
+        for (ms, name, index, one), schema in zip(found, changed, strict=False):
+            told = () if schema is None else ((folder.table, schema),)
+            epoch = UpstreamEpoch(((name, one.file.name),), ms, one.rows, one.file.size, told)
+            yield ms, name, index, epoch
 
     def changes(
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from backfill_cli.contracts import ArrowTasks, Extras, SnapshotSide, TableSpec
-from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, in_config
+from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, in_config, of_table
 from backfill_cli.formats import row_groups, schemas
 from backfill_cli.formats.listing import File, Listing, ValueInFolder, place, refuse_part_of_table
 from backfill_cli.model.balanced import balanced
@@ -147,7 +147,8 @@ class TableSnapshot:
         """Raises Fatal naming a file that is missing, changed or was added since the pin."""
         there = self._listing.files()
         if there is not self._compared:
-            pins.compare(self._table.name, self.files, there)
+            with of_table(self._table.name, Fatal):
+                pins.compare(self._table.name, self.files, there)
             self._compared = there
         names = self._names
         for name in names[self._next : self._next + _WATCHED]:
@@ -273,10 +274,11 @@ class TableSnapshot:
     def _unchanged(self, name: str) -> None:
         file = self.files[name]
         now = self._listing.again(file)
-        if now is None:
-            pins.compare(self._table.name, {name: file}, {})
-        else:
-            pins.refuse_changed(self._table.name, file, now)
+        with of_table(self._table.name, Fatal):
+            if now is None:
+                pins.compare(self._table.name, {name: file}, {})
+            else:
+                pins.refuse_changed(self._table.name, file, now)
 
     def _know_layouts(self, splits: Iterable[str]) -> None:
         unknown = [split for split in splits if split not in self._layouts]

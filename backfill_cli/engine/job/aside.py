@@ -1,0 +1,54 @@
+"""Which tables can be set aside, and what cannot be done while some are."""
+
+from collections.abc import Sequence
+from shlex import quote
+
+from backfill_cli.config import JobConfig
+from backfill_cli.contracts import JobDefinition, SinkTable, Source
+from backfill_cli.engine.job.join import require_joinable, require_removable
+from backfill_cli.errors import UsageError, command, in_config
+from backfill_cli.model.aside import out
+from backfill_cli.model.codec import decode
+from backfill_cli.model.upstream import Pin
+
+
+def require_able(name: str, strategy: str, upstream: Source, pin: Pin, tables: Sequence[str], table: str) -> None:
+    """A job with these tables can go on without this one, and have it back. Raises UsageError."""
+    if strategy == "source":
+        said = f"job {name!r} reads topics, whose tables cannot be put back"
+        raise UsageError(said, in_config('set job.on_error = "stop"'))
+    known = tuple(SinkTable(name, name, (), "{}") for name in tables)
+    job = JobDefinition(name, "", "", pin, "", strategy, known)
+    require_removable(job, upstream)
+    rest = tuple(one for one in known if one.name != table)
+    require_joinable(JobDefinition(name, "", "", pin.without(table), "", strategy, rest), table, upstream)
+
+
+def require_aside(config: JobConfig, strategy: str, upstream: Source, pin: Pin) -> None:
+    """Each table for which the config asks it can be set aside. Raises UsageError naming one that cannot."""
+    names = [one.name for one in config.tables]
+    for table in names if len(names) > 1 else ():
+        if not config.sets_aside(table):
+            continue
+        option = "job" if config.table(table).on_error is None else "tables"
+        try:
+            require_able(config.job.name, strategy, upstream, pin, names, table)
+        except UsageError as error:
+            raise UsageError(
+                f"table {table!r} cannot be set aside after an error: {error.message}",
+                in_config(f'set {option}.on_error = "stop"'),
+            ) from error
+
+
+def tables_of(job: JobDefinition) -> tuple[SinkTable, ...]:
+    """All tables of a job in its sink, also those that are set aside."""
+    kept = (one for aside in out(job.aside) for one in decode(tuple[SinkTable, ...], aside.tables))
+    return (*job.tables, *kept)
+
+
+def require_none(job: JobDefinition, doing: str) -> None:
+    """No table of the job is set aside or being put back. Raises UsageError naming one. doing: what needs all."""
+    for one in job.aside:
+        state = "is set aside" if one.refill is None else "is being put back"
+        way = f"refill {job.name} --table {quote(one.table)}" if one.refill is None else f"status {job.name}"
+        raise UsageError(f"job {job.name!r}: table {one.table!r} {state}: {doing}", command(way))

@@ -1,0 +1,189 @@
+"""A table is set aside where an error is of it alone: the job goes on with its other tables, exactly.
+
+It leaves the job's definition as a table does that is removed, but for what puts it back. One transaction of the
+catalog writes that, also in the epoch that is promised: recovery then gives it to the other tables alone. So the
+sink's table keeps the rows of its last commit, and a crash finds the job with the table, or without it.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from backfill_cli.catalog import Catalog, wall_clock_ms
+from backfill_cli.catalog.jobs import spell_tables
+from backfill_cli.catalog.runner import RunnerStore
+from backfill_cli.config import JobConfig
+from backfill_cli.contracts import JobDefinition, Pinned, SinkTable
+from backfill_cli.engine.job.aside import require_able
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.select import strategy_of
+from backfill_cli.engine.loop.checkpoints import promised
+from backfill_cli.engine.loop.redefine import Tell, opened_as
+from backfill_cli.engine.staging.quarantine import side_name
+from backfill_cli.errors import BackfillError, Held, Transient, UsageError
+from backfill_cli.failpoint import hit
+from backfill_cli.model.aside import Aside
+from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
+from backfill_cli.model.job import Barrier, Mutations
+from backfill_cli.model.limit import Limit
+from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.refill import Refill, RefillState
+from backfill_cli.strategies import Strategy, StrategyState
+
+SET_ASIDE = "set aside"
+"""Begins the ledger's entry for it."""
+
+
+def set_aside(
+    job: JobDefinition,
+    config: JobConfig,
+    resources: Resources,
+    store: RunnerStore,
+    opened: ExitStack,
+    tell: Tell,
+    token: int,
+    table: str,
+    cause: Limit,
+) -> tuple[JobDefinition, JobConfig, Resources]:
+    """The job as it goes on, without this table. cause: why. job: as the catalog has it.
+
+    opened: closes what this opens. Spark's session stays the one that `resources` has. token: of the runner.
+    """
+    recovered = resources.with_retries(store.load)
+    barrier = Barrier.next(recovered.last_epoch, wall_clock_ms(), Mutations(recovered.control))
+    fresh = opened.enter_context(opened_as(_without(config, table), resources, tell))
+    keeps = resources.upstream.keeps_aside(table)
+    reason, why = cause.columns
+    gone = [one for one in job.tables if one.name in (table, side_name(table))]
+    section = next(one for one in config.tree["tables"] if one["name"] == table)
+    one = Aside(
+        table,
+        json.dumps(section, ensure_ascii=False),
+        json.dumps(config.options_by_table(table), ensure_ascii=False),
+        spell_tables(gone),
+        barrier.epoch,
+        recovered.committed.epoch,
+        reason,
+        why,
+        keeps,
+    )
+    definition = replace(
+        job,
+        config=fresh.config.stored(),
+        fingerprint=json.dumps(fresh.config.fingerprint()),
+        pin=job.pin.without(table),
+        tables=tuple(one for one in job.tables if one not in gone),
+        aside=(*(other for other in job.aside if other.table != table), one),
+    )
+    strategy = strategy_of(fresh.config, fresh.upstream.capabilities, definition.pin)
+    left = _left(recovered, strategy, table, job.tables)
+    promise = left.prepared or promised(left, left.committed, barrier.epoch, wall_clock_ms(), token)
+    record = EpochRecord(
+        barrier.epoch, barrier.prev_ms, left.committed.phase, barrier.epoch, mutations=f"{SET_ASIDE} {table}"
+    )
+    hit("aside-checked")
+    resources.with_retries(lambda: store.set_aside(record, job, definition, left.committed, promise))
+    hit("aside")
+    tell(Limit(f"{table} is set aside: {cause.text}", hint=cause.hint))
+    fresh.with_retries(lambda: fresh.sink.leave(job.name, [one.name for one in gone]))
+    fresh.with_retries(lambda: fresh.upstream.restore(definition.pin))
+    if isinstance(fresh.upstream.capabilities.reads, Pinned):
+        with suppress(BackfillError), opened_as(config.of_tables({table}), resources, tell) as alone:
+            if alone.upstream.lease is not None:  # what it was read from need not be kept
+                alone.upstream.lease.leave(table, job.pin)
+    return definition, fresh.config, fresh
+
+
+def of_one_table(error: BackfillError, job: JobDefinition, config: JobConfig) -> str | None:
+    """The table that is to be set aside for this error; None where the run ends with it."""
+    own, table = [one.name for one in job.tables if not one.side], error.table
+    if not table or isinstance(error, Transient | Held) or table not in own or len(own) == 1:
+        return None
+    if not config.sets_aside(table):
+        return None
+    try:
+        require_able(job.name, job.strategy, config.unreached_upstream(), job.pin, own, table)
+    except UsageError:
+        return None
+    return table
+
+
+def not_put_back(job: JobDefinition, refills: Sequence[Refill | None]) -> tuple[str, Limit] | None:
+    """The first table whose refill has failed or was cancelled, and why. refills: of `job.aside`, in its order."""
+    for one, refill in zip(job.aside, refills, strict=True):
+        if one.refill is None:
+            continue
+        if refill is None:
+            return one.table, one.cause
+        if refill.state in (RefillState.FAILED, RefillState.CANCELLED):
+            return one.table, refill.why
+    return None
+
+
+def refills_of(job: JobDefinition, catalog: Catalog) -> list[Refill | None]:
+    """The refill that puts each table of `job.aside` back, if it is being put back."""
+    return [None if one.refill is None else catalog.refills.of(job.name, one.refill) for one in job.aside]
+
+
+def _without(config: JobConfig, table: str) -> JobConfig:
+    return config.of_tables({one.name for one in config.tables} - {table})
+
+
+def _left(
+    recovered: Recovered, strategy: Strategy[StrategyState], table: str, tables: Sequence[SinkTable]
+) -> Recovered:
+    """What is committed, and what is promised, without the table."""
+    own = [one.name for one in tables if not one.side]
+    committed, prepared = recovered.committed, recovered.prepared
+    state = strategy.left(strategy.thaw(committed.state, committed.splits, recovered.control), table, own)
+    left = replace(_of_others(committed, strategy, state, table), splits=state.splits)
+    if prepared is None:
+        return replace(recovered, committed=left)
+    splits = {**committed.splits, **prepared.splits}
+    state = strategy.left(strategy.thaw(prepared.state, splits, recovered.control), table, own)
+    promise = _of_others(prepared, strategy, state, table)
+    return replace(recovered, committed=left, prepared=_staged_for_others(promise, table))
+
+
+def _of_others(
+    checkpoint: Checkpoint, strategy: Strategy[StrategyState], state: StrategyState, table: str
+) -> Checkpoint:
+    names = {table, side_name(table)}
+    return replace(
+        checkpoint,
+        state=strategy.freeze(state),
+        phase=state.phase,
+        position=state.position,
+        splits={key: one for key, one in checkpoint.splits.items() if key[0] != table},
+        schemas={of: text for of, text in checkpoint.schemas.items() if of != table},
+        sink_schemas={of: text for of, text in checkpoint.sink_schemas.items() if of not in names},
+        joined=tuple(of for of in checkpoint.joined if of not in names),
+    )
+
+
+def _staged_for_others(promise: Checkpoint, table: str) -> Checkpoint:
+    """The promised epoch, from the same files, for the other tables."""
+    plan, staged, names = promise.plan, promise.staged, {table, side_name(table)}
+    assert plan is not None
+    assert staged is not None
+    if plan.refill is not None and table in staged.tables:
+        plan = EpochPlan()  # what it applied of the refill is not applied
+    return replace(
+        promise,
+        plan=replace(
+            plan,
+            reads=tuple(one for one in plan.reads if one.table != table),
+            closes_snapshot=tuple(one for one in plan.closes_snapshot if one != table),
+            filling=tuple(one for one in plan.filling if one != table),
+        ),
+        staged=_without_table(staged, names),
+    )
+
+
+def _without_table(staged: Staged, names: set[str]) -> Staged:
+    return replace(
+        staged,
+        tables={of: one for of, one in staged.tables.items() if of not in names},
+        reads=tuple((read, rows) for read, rows in staged.reads if read.table not in names),
+    )

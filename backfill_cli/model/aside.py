@@ -1,0 +1,61 @@
+"""A table that is set aside: the job goes on without it, and its rows in the sink stay as they were."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from backfill_cli.model.limit import Limit
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """section, options, tables: its part of the config and of the upstream's options, and what the sink has of it,
+    as JSON.
+
+    since: the barrier at which it left, ms. epoch: the commit that its rows are at. reason, why: the error, in
+    words, and as JSON with what to type, see `Limit.columns`. keeps: what the upstream still does or keeps for it;
+    empty for nothing. refill: that puts it back: with it, it is a table of the job again, whose rows are not right
+    before it is done; None before.
+    """
+
+    table: str
+    section: str
+    options: str
+    tables: str
+    since: int
+    epoch: int
+    reason: str
+    why: str | None = None
+    keeps: str = ""
+    refill: int | None = None
+
+    @property
+    def cause(self) -> Limit:
+        return Limit.stored(self.reason, self.why)
+
+    @staticmethod
+    def read(told: Mapping[str, Any]) -> "Aside":
+        """As the codec reads it, without pydantic."""
+        known = Aside.__dataclass_fields__
+        return Aside(**{name: value for name, value in told.items() if name in known})
+
+
+def spelled(tables: Iterable[Aside]) -> str | None:
+    """As the catalog keeps them: JSON; None for none."""
+    told = [{name: getattr(one, name) for name in Aside.__dataclass_fields__} for one in tables]
+    return json.dumps(told, ensure_ascii=False) if told else None
+
+
+def read(told: str | None) -> tuple[Aside, ...]:
+    """What `spelled` wrote."""
+    return () if told is None else tuple(map(Aside.read, json.loads(told)))
+
+
+def out(tables: Iterable[Aside]) -> tuple[Aside, ...]:
+    """Those of these that the job goes on without."""
+    return tuple(one for one in tables if one.refill is None)
+
+
+def put_back(one: Aside, refill: int) -> Aside:
+    return replace(one, refill=refill)
