@@ -345,9 +345,16 @@ class Held(BackfillError):
 
 
 class Transient(BackfillError):
-    """A connector's failure that may pass: the engine retries with backoff, up to a limit."""
+    """A connector's failure that may pass: the engine retries with backoff, up to a limit.
+
+    code: what the system that failed calls it, where that is not known from this error's cause.
+    """
 
     exit_code = 6
+
+    def __init__(self, message: str, hint: Hint | str = "", code: str = "") -> None:
+        super().__init__(message, hint)
+        self.code = code
 
     def given_up(self) -> Self:
         """The same error where it ends a command: nothing is retried any more."""

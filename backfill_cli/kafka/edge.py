@@ -81,7 +81,7 @@ def ours(error: "KafkaError", of: Servers, what: str, complaints: Complaints | N
     if error.code() in {K._INVALID_ARG, K.UNSUPPORTED_VERSION, K.INVALID_REQUEST, K._UNSUPPORTED_FEATURE}:
         return Fatal(f"{where}: {text}", in_config(f"check {of.at}.options"))
     because = f" ({said})" if last and last != error.str() else ""
-    return Transient(f"{where}: {text}{because}", unreachable(of))
+    return Transient(f"{where}: {text}{because}", unreachable(of), error.name())
 
 
 def unreachable(of: Servers) -> Hint:

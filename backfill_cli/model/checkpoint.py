@@ -163,6 +163,7 @@ class Progress:
     log.
     headroom: how long the upstream keeps what is not read yet, as last asked; None if it has not been, or does not
     tell. refill: the comparison that is under way beside the loop. deadline: of the snapshot, until it is read.
+    failures: of this run, after each of which it was tried again, by cause; see model.failures.
     """
 
     phase: Phase
@@ -207,6 +208,7 @@ class Progress:
     headroom: Headroom | None = None
     refill: RefillProgress | None = None
     deadline: Outlook | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

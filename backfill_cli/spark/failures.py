@@ -24,6 +24,7 @@ from backfill_cli.errors import (
     UsageError,
     in_config,
 )
+from backfill_cli.model.failures import cause_of
 from backfill_cli.spark.api import Column, F
 from backfill_cli.spark.object_store import CALLING, meant
 
@@ -35,7 +36,7 @@ MARK = "backfill:"
 
 _OWN = re.compile(
     re.escape(MARK)
-    + r" (?:\[(\w+)(?:,([\w.~%-]*)(?:,(\d+),(\d+))?)?\] )?"
+    + r" (?:\[(\w+)(?::(\w+))?(?:,([\w.~%-]*)(?:,(\d+),(\d+))?)?\] )?"
     + r'(.*?) :try (\{"parts":[^\n]*?"retried":(?:true|false)\}) :end\b',
     re.DOTALL,
 )
@@ -91,6 +92,7 @@ def raising_in_worker() -> Iterator[None]:
         yield
     except BackfillError as exc:
         kind = next(name for name, known in _KINDS.items() if isinstance(exc, known))
+        kind += f":{cause_of(exc)}" if isinstance(exc, Transient) else ""
         at = f",{quote(exc.table, safe='')}" if exc.table else ""
         if isinstance(exc, ColumnAdded) and exc.at is not None:
             table, *place = exc.at
@@ -188,7 +190,7 @@ def _rebuilt(text: str) -> BackfillError | None:
     own = _OWN.search(text)
     if own is None:
         return None
-    kind, table, partition, offset, message, told = own.groups()
+    kind, code, table, partition, offset, message, told = own.groups()
     hint = Hint.read(json.loads(told))
     if partition is not None:
         return ColumnAdded(_whole(message), hint, (unquote(table), int(partition), int(offset)))
@@ -196,6 +198,8 @@ def _rebuilt(text: str) -> BackfillError | None:
         return BadData(message, hint)
     error = _KINDS.get(kind, BadData)(_whole(message), hint)
     error.table = unquote(table) if table else None
+    if isinstance(error, Transient):
+        error.code = code
     return error
 
 

@@ -177,6 +177,15 @@ class JobMetrics:
             for kind, records in sorted(view.skipped.items()):
                 skipped.add_metric([view.name, kind], records)
             yield skipped
+        if view.transient_failures:
+            failures = CounterMetricFamily(
+                "backfill_transient_failures",
+                "Failures of the last run after which it tried again, by cause.",
+                labels=[LABEL, "cause"],
+            )
+            for cause, times in sorted(view.transient_failures.items()):
+                failures.add_metric([view.name, cause], times)
+            yield failures
         if view.written:
             rows_by = CounterMetricFamily(
                 "backfill_table_rows_written",

@@ -11,6 +11,7 @@ from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
+from backfill_cli.model.failures import OTHERS
 from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
 from backfill_cli.model.job import Control, Hold, JobState, Phase, Verb
@@ -27,6 +28,7 @@ from backfill_cli.view.console import from_here
 ENDED = frozenset(state.value for state in ENDED_STATES)
 LEAST_SHARE = 0.01  # below this an ETA is a guess
 LAGS = 120  # that JSON tells
+CAUSES_SHOWN = 6
 OLD_S = 15.0  # a live runner reports its numbers every 10 s, and at each commit
 
 
@@ -179,6 +181,8 @@ class JobView:
     rows/s of all tables together, table_rates: of each table that has a limit of its own. dropping: the sink's
     tables that left the job with their rows, until the first commit after they are dropped. aside:
     tables without which the job goes on after an error of theirs, and those that are being put back.
+    transient_failures: of the last run, those after which it tried again, by cause: an SQLSTATE, the name of an
+    error of Kafka or of the operating system, or a class; at most 32 of them, and `others`.
     """
 
     name: str
@@ -239,6 +243,7 @@ class JobView:
     written: Mapping[str, Mapping[Phase, int]] = field(default_factory=dict)
     table_rates: Mapping[str, float] = field(default_factory=dict)
     dropping: Sequence[str] = ()
+    transient_failures: Mapping[str, int] = field(default_factory=dict)
     aside: Sequence[AsideView] = ()
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
@@ -325,6 +330,7 @@ def job_view(
         deadline=deadline_view(progress, now_ms),
         refills=tuple(refill_view(one, row) for one in row.refills),
         dropping=row.dropping,
+        transient_failures=dict(progress.failures),
         written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
         table_rates=row.control.rates,
         aside=tuple(aside_view(one, row.name) for one in row.aside),
@@ -681,6 +687,15 @@ def spell_skipped(skipped: Mapping[str, int]) -> str:
     """`1,200 heartbeats, 1 tombstone after a delete`; empty if there are none."""
     told = ((count, _SKIPPED[Skipped(kind)]) for kind, count in sorted(skipped.items()))
     return ", ".join(f"{count:,} {one if count == 1 else many}" for count, (one, many) in told)
+
+
+def spell_failures(failures: Mapping[str, int]) -> str:
+    """`12 tried again: 57P01 (9), ECONNREFUSED (2), others (1)`: the six most frequent causes."""
+    named = ((cause, count) for cause, count in failures.items() if cause != OTHERS)
+    most = sorted(named, key=lambda one: (-one[1], one[0]))[:CAUSES_SHOWN]
+    rest = sum(failures.values()) - sum(count for _, count in most)
+    told = ", ".join(f"{cause} ({count:,})" for cause, count in [*most, *([(OTHERS, rest)] if rest else [])])
+    return f"{sum(failures.values()):,} tried again: {told}"
 
 
 def spell_table_rates(rates: Mapping[str, float]) -> str:

@@ -51,6 +51,7 @@ from backfill_cli.view.model import (
     spell_deadline,
     spell_dropping,
     spell_eta,
+    spell_failures,
     spell_headroom,
     spell_phase,
     spell_quarantined,
@@ -411,6 +412,8 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("consistent", NOT_YET, WARN))
     if view.skipped:
         facts.append(("skipped", spell_skipped(view.skipped), QUIET))
+    if view.transient_failures:
+        facts.append(("failures", spell_failures(view.transient_failures), QUIET))
     if view.held_bytes is not None:
         facts.append(("kept", spell_held(view.held_bytes), WARN if _held_up(view) else QUIET))
     if view.headroom is not None and not view.headroom.small:

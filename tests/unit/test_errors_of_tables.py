@@ -1,5 +1,7 @@
 """An error that is of one table says so as a value, also once it has passed through Spark as text."""
 
+import errno
+
 import pytest
 
 from backfill_cli.errors import (
@@ -8,11 +10,13 @@ from backfill_cli.errors import (
     ColumnAdded,
     Fatal,
     HistoryGone,
+    LogFirst,
     StateConflict,
     Transient,
     UsageError,
     of_table,
 )
+from backfill_cli.model.failures import cause_of
 from backfill_cli.spark.failures import from_spark, raising_in_worker
 from backfill_cli.spark.object_store import meant
 
@@ -52,6 +56,17 @@ def test_it_passes_through_a_worker(table: str | None) -> None:
     again = from_spark(told.value)
     assert isinstance(again, BadData)
     assert (again.message, again.table) == (error.message, table)
+
+
+@pytest.mark.parametrize("table", ["orders", None])
+def test_what_a_transient_failure_of_a_worker_was_of_is_still_known(table: str | None) -> None:
+    error = LogFirst("no room")
+    error.table, error.__cause__ = table, OSError(errno.ENOSPC, "full")
+    with pytest.raises(RuntimeError) as told, raising_in_worker():
+        raise error
+    again = from_spark(told.value)
+    assert isinstance(again, LogFirst)
+    assert (again.message, again.table, cause_of(again)) == (error.message, table, "ENOSPC")
 
 
 def test_a_column_that_was_added_still_says_where() -> None:

@@ -22,12 +22,21 @@ from backfill_cli.spark.session import session_for
 Answer = TypeVar("Answer")
 
 
-def patiently(act: Callable[[], Answer], limit_s: float, tell: Callable[[Limit | str], None]) -> Answer:
-    """What `act` returns; transient failures are retried with backoff, up to a limit. tell: receives each."""
+def patiently(
+    act: Callable[[], Answer],
+    limit_s: float,
+    tell: Callable[[Limit | str], None],
+    failed: Callable[[Transient], None] = lambda _error: None,
+) -> Answer:
+    """What `act` returns; transient failures are retried with backoff, up to a limit.
+
+    tell, failed: receive each.
+    """
 
     def waits(attempt: tenacity.RetryCallState) -> None:
         error = attempt.outcome.exception() if attempt.outcome else None
         if isinstance(error, Transient):
+            failed(error)
             tell(replace(Limit.cause(error), kind=Kind.WAITING))
 
     retrying = tenacity.Retrying(
@@ -73,7 +82,8 @@ class Resources:
     """Spark, upstream and sink of one command; closed at the end of `with`.
 
     tell: receives what is being opened or waited for. waits: whether failures that may pass are waited for, up to
-    `retry.limit`; as a rule, if somebody is told. opening: of a Spark session that somebody else closes.
+    `retry.limit`; as a rule, if somebody is told. failed: receives each of them. opening: of a Spark session that
+    somebody else closes.
     """
 
     def __init__(
@@ -86,6 +96,7 @@ class Resources:
         self.config = config
         self._open = ExitStack()
         self.tell = tell or (lambda _doing: None)
+        self.failed: Callable[[Transient], None] = lambda _error: None
         self.patience_s = config.retry.limit_s if (tell is not None if waits is None else waits) else 0.0
         self.opening = opening or Opening(lambda: session_for(config))
         if opening is None:
@@ -123,7 +134,7 @@ class Resources:
 
     def with_retries(self, act: Callable[[], Answer]) -> Answer:
         """What `act` returns; transient failures are retried with backoff, up to `retry.limit`."""
-        return patiently(act, self.patience_s, self.tell)
+        return patiently(act, self.patience_s, self.tell, self.failed)
 
     def __enter__(self) -> "Resources":
         self._open.enter_context(driver.explained(driver.AGAIN))

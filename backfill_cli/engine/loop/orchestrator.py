@@ -110,6 +110,7 @@ class Orchestrator(Generic[S]):
             written=held.written,
             headroom=self._headroom,
             refill=self._ports.refills.progress(),
+            failures=self._ports.failures.by_cause,
         )
 
     def unread(self) -> Unread:
@@ -168,6 +169,7 @@ class Orchestrator(Generic[S]):
             self._backoff = self._backoff.failed(steady_ms, Limit.cause(exc))
             if self._backoff.spent(steady_ms, self._settings.retry_limit_ms):
                 raise
+            self._ports.failures.count(exc)
             return Tick.WAITING
 
     def wait_ms(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Source, Stager
+from backfill_cli.engine.loop.failures import Failures
 from backfill_cli.errors import START_OVER, BackfillError, BadData, Hint, sql
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.deadline import Deadline
@@ -132,7 +133,7 @@ class Ports:
 
     spool: for strategy chain only. commit: runs a function in the background. now_ms: time of day, which can be
     set; used for epoch numbers and display. steady_ms: milliseconds of a clock that only moves forward, for
-    intervals, backoff and timeouts.
+    intervals, backoff and timeouts. failures: of the whole run.
     """
 
     upstream: Source
@@ -144,6 +145,7 @@ class Ports:
     now_ms: Callable[[], int]
     steady_ms: Callable[[], int]
     refills: Refilling = field(default_factory=NoRefills)
+    failures: Failures = field(default_factory=Failures)
 
 
 def record_of(

@@ -112,7 +112,8 @@ class Heartbeat:
 
     renew: the renewal; the loop's own once there is a loop. has_news: whether to renew before it is due, which
     `reported` then is told. limit_ms: how long it may fail in a row. A permanent failure (another runner has the
-    lease, Spark's Java process ended, a bug) wakes the loop, and `check` raises it there.
+    lease, Spark's Java process ended, a bug) wakes the loop, and `check` raises it there. failed:
+    receives each failure before that.
     """
 
     def __init__(self, job: str, renew: Callable[[], None], limit_ms: int, wake: Wake) -> None:
@@ -120,6 +121,7 @@ class Heartbeat:
         self.renew = renew
         self.has_news: Callable[[], bool] = lambda: False
         self.reported: Callable[[], None] = lambda: None
+        self.failed: Callable[[BackfillError], None] = lambda _error: None
         self._limit_ms = limit_ms
         self._wake = wake
         self._turn = threading.Lock()
@@ -140,6 +142,7 @@ class Heartbeat:
                 self._trouble = self._trouble.failed(now_ms, Limit(exc.message))
                 if self._trouble.spent(now_ms, self._limit_ms):
                     raise
+                self.failed(exc)
             else:
                 self._trouble = Backoff()
 

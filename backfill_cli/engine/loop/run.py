@@ -36,6 +36,7 @@ from backfill_cli.engine.job.select import (
     strategy_of,
 )
 from backfill_cli.engine.job.side_tables import late_tables
+from backfill_cli.engine.loop.failures import Failures
 from backfill_cli.engine.loop.guards import Asked, Guards
 from backfill_cli.engine.loop.headroom import asked
 from backfill_cli.engine.loop.meter import Meter
@@ -157,10 +158,12 @@ class _Run:
         self.catalog = catalog
         self.watcher = watcher
         self.signals = Signals(watcher)
+        self.failures = Failures()
 
     def resources(self, config: JobConfig) -> Resources:
         """What the run uses: a signal ends the wait for Spark, whose opening wakes the loop."""
         opened = Resources(config, self.watcher.tell)
+        opened.failed = self.failures.count
         self.signals.give_up, opened.opening.then = opened.opening.give_up, self.signals.wake.ring
         return opened
 
@@ -308,6 +311,7 @@ class _Run:
 
             limit_ms = int(config.retry.limit_s * 1000)
             heartbeat = Heartbeat(job.name, lambda: store.heartbeat(_now_ms(), None), limit_ms, self.signals.wake)
+            heartbeat.failed = self.failures.count
             try:
                 with heartbeat, driver.explained(command(f"resume {job.name}")):
                     resources.with_retries(lambda: store.become(JobState.STARTING, "starting"))
@@ -386,7 +390,7 @@ class _Run:
 
         found: the ledger's word for an epoch that was promised before.
         """
-        store = claim.store
+        store, resources.failed = claim.store, self.failures.count
         upstream, stager, spooled = resources.with_retries(
             lambda: self._parts(store, definition, config, resources)
         )
@@ -417,7 +421,8 @@ class _Run:
         with ThreadPoolExecutor(1, "commit") as pool, self._beside(spooled):
             submit = self._submits(pool)
             refills = self._refills(definition, config, store, stager, resources)
-            ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms, refills)
+            beside = refills, self.failures
+            ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms, *beside)
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
             guards = self._guards(config, loop, store)
             self.signals.ask(loop)
@@ -452,7 +457,10 @@ class _Run:
 
     def _beside(self, spooled: SpooledUpstream | None) -> AbstractContextManager[None]:
         """What runs beside the loop: the taking of the log, if the strategy has one."""
-        return nullcontext() if spooled is None else taking(spooled.taker, self.signals.wake.ring)
+        if spooled is None:
+            return nullcontext()
+        spooled.taker.failed = self.failures.count
+        return taking(spooled.taker, self.signals.wake.ring)
 
     def _guards(self, config: JobConfig, loop: Orchestrator[StrategyState], store: JobStore) -> Guards:
         """Those of the config, which are asked beside the loop."""

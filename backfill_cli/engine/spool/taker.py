@@ -86,7 +86,7 @@ class Taker:
 
     snapshot_open: whether the snapshot is still being read, so that its pin is checked too. behind: whether the
     log had more than was taken when last observed; untaken_ms: the time of the oldest change not taken. full:
-    because the spool has no room for it.
+    because the spool has no room for it. failed: receives each failure after which it is tried again.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Taker:
         self._over = False
         self.held_bytes: int | None = None
         self.untaken_ms: int | None = None
+        self.failed: Callable[[Transient], None] = lambda _error: None
 
     # -- what it has ---------------------------------------------------------------------------------------------
 
@@ -297,6 +298,8 @@ class Taker:
                 self._trouble = self._trouble.failed(steady_ms, Limit.cause(exc))
                 if self._trouble.spent(steady_ms, self._settings.retry_limit_ms):
                     self._failed = exc
+                else:
+                    self.failed(exc)
             except BackfillError as exc:
                 self._failed = exc
             return self._failed is None

@@ -27,6 +27,26 @@ def test_while_a_failure_waits_for_its_next_try_a_command_acts_and_nothing_is_re
     assert world.step() == Tick.STOPPED
 
 
+def test_failures_after_which_it_tries_again_are_counted_by_cause() -> None:
+    world = World(rows=100)
+    world.step()
+    world.step()
+    world.sink.failures = [Transient("no answer", code="57P01")]
+    world.finish()
+    world.step()
+    world.upstream.failures = [Transient("no answer", code="57P01"), Transient("no answer")]
+    world.steps(9, 1_000)
+    assert world.loop.progress().failures == {"57P01": 2, "Transient": 1}
+
+
+def test_the_failure_that_ends_the_run_is_its_reason_and_counts_no_more() -> None:
+    world = World(rows=100)
+    world.upstream.failures = [Transient("no answer")] * 1_000
+    with pytest.raises(Transient):
+        world.steps(100, SETTINGS.retry_limit_ms)
+    assert world.loop.progress().failures == {"Transient": 1}
+
+
 def test_a_command_during_a_failing_commit_throws_away_what_was_read_ahead() -> None:
     world = World(rows=100)
     world.step()

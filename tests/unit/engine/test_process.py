@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backfill_cli.engine.job.resources import NoWatcher, Resources
+from backfill_cli.engine.loop.failures import Failures
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop
 from backfill_cli.errors import Fatal, Held, SparkEnded, Transient
@@ -92,7 +93,10 @@ def test_what_fails_in_passing_is_tried_again_and_what_is_waited_for_is_told(
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _s: None)
     told: list[str] = []
     config: Any = Config()
-    assert Resources(config, told.append).with_retries(flaky(2)) == "done"
+    resources, failures = Resources(config, told.append), Failures()
+    resources.failed = failures.count
+    assert resources.with_retries(flaky(2)) == "done"
+    assert failures.by_cause == {"Transient": 2}
     assert [str(one) for one in told] == ["waiting: a.duckdb is held by python (PID 7); to continue: close it"] * 2
 
 
@@ -247,12 +251,14 @@ def test_a_heartbeat_that_fails_for_the_limit_ends_the_run_with_what_failed(quic
 
 
 def test_one_heartbeat_that_works_begins_the_count_of_failures_anew(quick: None) -> None:
-    heart = Heart(FULL, FULL)
+    heart, failures = Heart(FULL, FULL), Failures()
     with Heartbeat("j", heart, NEVER_MS, Wake()) as heartbeat:
+        heartbeat.failed = failures.count
         while heart.beats < 4:
             time.sleep(0.01)
         heartbeat.check()
     assert heartbeat._trouble.tries == 0
+    assert failures.by_cause == {"Transient": 2}
 
 
 @pytest.mark.parametrize(

@@ -258,8 +258,10 @@ def test_a_taking_that_fails_leaves_nothing_in_the_spool() -> None:
     removed: list[str] = []
     world.spool.remove = lambda entry: removed.append(entry.name)  # type: ignore[method-assign]
     world.taken = [Transient("no room")]
+    failed: list[str] = []
+    world.taker.failed = lambda error: failed.append(error.message)
     world.taker.beside()
-    assert len(removed) == 1
+    assert (len(removed), failed) == (1, ["no room"])
 
 
 def test_a_backlog_is_taken_an_entry_at_a_time_until_the_process_is_to_end(

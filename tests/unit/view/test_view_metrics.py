@@ -117,6 +117,17 @@ def test_what_was_skipped_is_a_counter_by_kind(tmp_path: Path) -> None:
     ]
 
 
+def test_failures_are_a_counter_by_cause(tmp_path: Path) -> None:
+    file = tmp_path / "backfill.prom"
+    with measured(lambda: looked(progress=progress(failures={"ECONNREFUSED": 2, "57P01": 9})), str(file), None):
+        pass
+    told = [line for line in file.read_text().splitlines() if line.startswith("backfill_transient_failures")]
+    assert told == [
+        'backfill_transient_failures_total{backfill_job="orders",cause="57P01"} 9.0',
+        'backfill_transient_failures_total{backfill_job="orders",cause="ECONNREFUSED"} 2.0',
+    ]
+
+
 def test_rows_written_are_a_counter_by_table_and_phase(tmp_path: Path) -> None:
     file = tmp_path / "backfill.prom"
     told = progress(written={"orders": {"snapshot": 12, "upstream": 3}, "users": {"log-store": 1}})
@@ -195,6 +206,7 @@ def test_the_page_says_of_each_metric_what_its_help_says(tmp_path: Path) -> None
         headroom=HOUR,
         deadline=Outlook(5),
         written={"orders": {"snapshot": 1}},
+        failures={"57P01": 1},
         **finished,
     )
     with measured(lambda: looked(progress=told), str(tmp_path / "a.prom"), None):

@@ -215,6 +215,16 @@ def test_a_runner_that_died_was_last_seen_at_its_last_commit() -> None:
     assert told.endswith(f"(last seen {spell_moment(committed_ms)})")
 
 
+def test_failures_are_told_by_cause_the_most_frequent_first() -> None:
+    by = {"ECONNREFUSED": 2, "57P01": 1_000, "others": 7, **{f"Class{n}": 1 for n in range(6)}}
+    view = job_view(row(progress=progress(failures=by)))
+    told = "57P01 (1,000), ECONNREFUSED (2), Class0 (1), Class1 (1), Class2 (1), Class3 (1), others (9)"
+    assert f"failures: 1,015 tried again: {told}" in [
+        " ".join(one.split()) for one in job_details(view).splitlines()
+    ]
+    assert "failures:" not in job_details(job_view(row(progress=progress())))
+
+
 def test_each_kind_of_record_that_is_skipped_has_words_for_one_and_for_many() -> None:
     assert spell_skipped({}) == ""
     assert spell_skipped({"tombstones": 1, "heartbeats": 1_200}) == "1,200 heartbeats, 1 tombstone after a delete"
