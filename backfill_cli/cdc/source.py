@@ -299,7 +299,7 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         columns = {name: names_of(text) for name, text in {**schemas, **changed}.items()}
         then = Known(hidden, known.read or window.open, columns, self._storage())
         self._known = {after: known, taken.up_to: then}
-        return Taken(self._closed(window, taken), taken.tables, changed)
+        return Taken(self._closed(window, taken), taken.tables, changed, taken.skipped)
 
     def _closed(self, window: ChangeWindow, taken: TakenWindow[C]) -> ChangeWindow:
         """The window as it was taken: where it ends, its times, and how many transactions it has."""

@@ -7,6 +7,7 @@ once part of the window was read; then it is read again, with what was learnt (`
 import gc
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from backfill_cli.cdc.files import C, LogTable, NetTable, TableFiles, ValueLost
 from backfill_cli.cdc.net import NeedsAll
 from backfill_cli.contracts import TakenTable
 from backfill_cli.errors import START_OVER, Transient, of_table
+from backfill_cli.model.skipped import Skipped
 
 HELD_BYTES = 256 << 20
 """Of log whose rows are held, plus ROW_BYTES for each; beyond it rows are written before the window ends."""
@@ -63,7 +65,8 @@ class TakenWindow(Generic[Kind]):
     changes of our tables; xids: of those, as the log has them. changed: the columns that a table has from the
     window's first transaction on; if more changed than additions at the end, neither that transaction nor any
     later one was taken. unsure: tables with updates or deletes that the server allows while no index keeps the key
-    unique, because old rows are identified otherwise.
+    unique, because old rows are identified otherwise. skipped: changes that were dropped, by kind: of
+    keys that were not read yet (after netting), and of tables that the log has and the request lacks.
     """
 
     up_to: int
@@ -74,6 +77,7 @@ class TakenWindow(Generic[Kind]):
     tables: Mapping[str, TakenTable] = field(default_factory=dict)
     changed: Mapping[str, tuple[Kind, ...]] = field(default_factory=dict)
     unsure: tuple[str, ...] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ class Window(ABC, Generic[Id, C]):
         }
         self.changed: dict[str, tuple[C, ...]] = {}
         self.number = self.held = self._counted = 0
+        self.skipped: Counter[str] = Counter()
         self.xids: list[int] = []
         self.times: list[int] = []
         self.end: int | None = None
@@ -162,7 +167,8 @@ class Window(ABC, Generic[Id, C]):
             net.table.name: self.files[net.table.name].taken(net) for net in nets if net.changes or net.truncated
         }
         unsure = tuple(net.table.name for net in nets if net.unsure)
-        return TakenWindow(self.up_to, last, first, len(self.xids), tuple(self.xids), tables, self.changed, unsure)
+        xids, skipped = tuple(self.xids), dict(+self.skipped)
+        return TakenWindow(self.up_to, last, first, len(xids), xids, tables, self.changed, unsure, skipped)
 
     def discard(self) -> None:
         """Its files are gone."""
@@ -220,7 +226,9 @@ class Window(ABC, Generic[Id, C]):
             net.require_keys()
             covered = self.request.covered.get(net.table.name)
             if covered is not None:
+                before = len(net.entries)
                 self.keep_covered(net, covered)
+                self.skipped[Skipped.UNREAD] += before - len(net.entries)
             if net.entries:
                 self.files[net.table.name].add(net, is_last)
 

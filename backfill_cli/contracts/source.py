@@ -174,12 +174,14 @@ class LogRequest:
 class LogBatch:
     """A window of a log. window: closed. schemas: of tables whose columns changed at its beginning.
 
-    Tables without changes can be absent.
+    Tables without changes can be absent. skipped: records that change no row, by kind, of a log that counts them
+    itself; workers tell them otherwise.
     """
 
     window: ChangeWindow
     tables: Mapping[str, TakenTable | ChangeFrame | ArrowTasks]
     schemas: Mapping[str, str]
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class SpoolEntry:
     digests: BLAKE2b of each file as hex, by its path. schemas: table -> Spark schema as JSON, for tables whose
     columns changed at the window's beginning. memory: what the upstream remembers at the window's end
     (`Source.remembered`). due_ms, taken_ms: when its barrier was due, and when the entry was durable.
+    skipped: as in `LogBatch`.
     """
 
     number: int
@@ -62,6 +63,7 @@ class SpoolEntry:
     memory: str = ""
     due_ms: int = 0
     taken_ms: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -58,7 +58,7 @@ class Checkpoint:
     memory: the upstream's memory of what it applied (`Source.remembered`); empty if it has none.
     taken: the position up to which the log was in the spool (strategy chain); the spool has to reach it.
     quarantined: side table of the sink → number of unreadable rows kept in it, since the job began.
-    skipped: records of topics and files that changed no row, by kind, since the job began.
+    skipped: records of logs that changed no row, by kind, since the job began.
     written: rows written, by table and phase, since the job began (of an older version: since this one ran it).
     joined: the sink's tables that joined the job at this checkpoint, before any row of them.
     dropping: the sink's tables that left the job at this checkpoint, and are to be dropped, by target, as JSON.

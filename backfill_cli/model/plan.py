@@ -125,7 +125,7 @@ class Staged:
     reads: the plan's snapshot reads, closed, with how many rows each delivered (before `where`).
     window: the plan's, closed: its end may be known only once the reads are done.
     changes_read: how many changes the window held before netting. images: additional rows that only hold the state
-    before an update. skipped: records of topics and files that changed no row, by kind.
+    before an update. skipped: records of the log that changed no row, by kind.
     """
 
     attempt: str

@@ -1,4 +1,4 @@
-"""Records of topics and change files that change no row: what kinds there are, and how many a job has skipped."""
+"""Records of change logs that change no row of the job: what kinds there are, and how many it has skipped."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ class Skipped(StrEnum):
     STATEMENT = "statements"
     MARK = "marks"
     OTHER_TABLE = "records_of_other_tables"
+    UNREAD = "changes_of_unread_rows"
 
 
 def added(before: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:

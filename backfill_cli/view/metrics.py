@@ -171,7 +171,7 @@ class JobMetrics:
         if view.skipped:
             skipped = CounterMetricFamily(
                 "backfill_records_skipped",
-                "Records of topics and of files of changes that change no row, by kind.",
+                "Records of change logs that change no row of the job, by kind.",
                 labels=[LABEL, "kind"],
             )
             for kind, records in sorted(view.skipped.items()):

@@ -174,8 +174,8 @@ class JobView:
     changes it. quarantined: sink table → rows that could not be read and are kept in it, since the job began.
     verified: what the last verify found, None before one. doing_s: for how long the runner has been doing that.
     created: False for a job that is being created, or whose start died before it was (state `dead`). rows_in_hand,
-    changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of topics
-    and of files of Debezium that change no row of the job's tables, by kind, since the job began. headroom: None
+    changes_in_hand: read and not committed yet, as in `Progress`; 0 without a runner. skipped: records of change
+    logs that change no row of the job's tables, by kind, since the job began. headroom: None
     if it has not been asked yet, or the upstream removes nothing by itself. refills: oldest first. written:
     rows inserted, upserted and deleted, by table and by the phase in which they were, since the job began. rate:
     rows/s of all tables together, table_rates: of each table that has a limit of its own. dropping: the sink's
@@ -680,6 +680,7 @@ _SKIPPED = {
     Skipped.STATEMENT: ("statement", "statements"),
     Skipped.MARK: ("mark of the writer", "marks of the writer"),
     Skipped.OTHER_TABLE: ("record of another table", "records of other tables"),
+    Skipped.UNREAD: ("change of a row that was read later", "changes of rows that were read later"),
 }
 
 

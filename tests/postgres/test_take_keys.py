@@ -59,6 +59,21 @@ def test_the_database_says_which_keys_are_covered(
                 assert shown == known or kind in ("timestamptz", "inet")
 
 
+def test_what_is_dropped_is_counted_by_kind_and_a_window_taken_again_counts_the_same(world: World) -> None:
+    """Of keys that were not read yet: what netting leaves; of a table that the request lacks: each."""
+    world.db(
+        "INSERT INTO part (id, v) SELECT n, 0 FROM generate_series(1, 10) n",
+        "UPDATE part SET v = 1 WHERE id IN (2, 9)",
+        "INSERT INTO other SELECT n, 0 FROM generate_series(1, 4) n",
+        "DELETE FROM other WHERE id = 1",
+        "INSERT INTO two (a, b) VALUES (1, 'x')",
+    )
+    for _ in range(2):
+        taken = world.take(covered={"part": "k0 <= 6"})
+        assert taken.skipped == {"changes_of_unread_rows": 4, "records_of_other_tables": 5}
+        assert {name: one.changed for name, one in taken.tables.items()} == {"part": 6, "two": 1}
+
+
 def test_composite_keys_are_covered_as_rows_each_side_of_a_key_change_by_itself(world: World) -> None:
     world.db("INSERT INTO two SELECT g / 3, 1, (g % 3)::text FROM generate_series(0, 8) g")
     world.follow()

@@ -243,6 +243,7 @@ class Taker:
             entry,
             window=replace(taken.window, open=False, limit=None, schema=tuple(taken.schemas.items())),
             tables=taken.tables,
+            skipped=taken.skipped,
             schemas=taken.schemas,
             memory=self._log.remembered(taken.window.up_to),
             taken_ms=self._now_ms(),
@@ -362,7 +363,7 @@ def take(
             name: _written(spark, log, config.table(name), found, folder) for name, found in batch.tables.items()
         }
         held = {name: one for name, one in tables.items() if one.changes or one.truncated}
-        return Taken(batch.window, held, batch.schemas)
+        return Taken(batch.window, held, batch.schemas, batch.skipped)
 
 
 def _written(

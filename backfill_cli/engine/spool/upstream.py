@@ -6,6 +6,7 @@ upstream object, because the log's object is used by a thread beside the loop.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 
 from backfill_cli.config import JobConfig
@@ -33,6 +34,7 @@ from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import START, Position
+from backfill_cli.model.skipped import added
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Pin, SpoolView, UpstreamEpoch, UpstreamView
 from backfill_cli.spark.api import DataFrame, F, SparkSession
@@ -192,7 +194,9 @@ class SpooledUpstream(Source):
         for entry in entries:
             self._spool.require_unchanged(entry)
         tables = {name: drained(spark, self._spool, entries, name) for name in asked.schemas}
-        return LogBatch(window, tables, dict(window.schema))
+        none: Mapping[str, int] = {}
+        skipped = reduce(added, (entry.skipped for entry in entries), none)
+        return LogBatch(window, tables, dict(window.schema), skipped)
 
     def failure(self, exc: Exception) -> BackfillError | None:
         """The error behind a Spark failure while a frame of either was computed; None if neither knows it."""

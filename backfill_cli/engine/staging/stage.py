@@ -39,6 +39,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.formats.skip_counts import skipped_in, told_in
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
+from backfill_cli.model.skipped import added
 from backfill_cli.model.split import partition_number, partition_table
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import DataFrame, F, Session, SparkSession
@@ -112,7 +113,8 @@ class SparkStager:
         try:
             with wanted, explaining(self._upstream, self._config), self._counting(folder):
                 done = self._stage(plan, attempt, folder, schemas)
-                return replace(done, staged=replace(done.staged, skipped=skipped_in(_counts(folder) / SKIPPED)))
+                skipped = added(done.staged.skipped, skipped_in(_counts(folder) / SKIPPED))
+                return replace(done, staged=replace(done.staged, skipped=skipped))
         except Exception:
             shutil.rmtree(folder, ignore_errors=True)
             self._left.append(folder)  # a task that was killed can go on for seconds, and write there
@@ -151,6 +153,7 @@ class SparkStager:
         sinks = self._sink_schemas(now, before)
         tables, reads = self._rows(plan, folder)
         changes_read = images = 0
+        skipped: Mapping[str, int] = {}
         if window is not None:
             within, taken = reached(plan, reads), folder / FOLDER
             if capabilities.log is not None:
@@ -159,6 +162,7 @@ class SparkStager:
             asked = LogRequest(window, within, in_force, str(taken))
             with counted_in(_counts(folder) / CHANGES):
                 batch = self._upstream.read_log(self._spark, asked)
+                skipped = batch.skipped
                 window, now = batch.window, evolved(schemas, batch.schemas)
                 sinks = self._sink_schemas(now, before)
                 found = netted(self._spark, self._upstream, self._config.tables, batch, folder)
@@ -173,7 +177,8 @@ class SparkStager:
                 changes_read, images = changes_read + done.changes, images + done.images
                 hit("table-staged")
         sync(folder)
-        return StagedEpoch(Staged(attempt, tables, tuple(reads), changes_read, window, images), now, sinks)
+        made = Staged(attempt, tables, tuple(reads), changes_read, window, images, skipped)
+        return StagedEpoch(made, now, sinks)
 
     @contextmanager
     def _of(self, table: str, *more: type[BackfillError]) -> Iterator[None]:

@@ -16,6 +16,7 @@ from backfill_cli.cdc.files import NetTable, ValueLost, spelled
 from backfill_cli.cdc.net import LOST, Entry, Key, Row
 from backfill_cli.cdc.window import Again, Bounds, TakenWindow, WindowRequest
 from backfill_cli.errors import START_OVER, BadData, Hint, sql
+from backfill_cli.model.skipped import Skipped
 from backfill_cli.upstreams.postgres import pgoutput as log
 from backfill_cli.upstreams.postgres import slot
 from backfill_cli.upstreams.postgres.client import asking, connected, row_of, rows_of
@@ -174,6 +175,7 @@ class _Window(window.Window[bytes, Column]):
         except KeyError:
             net = self._made_ready(oid, begun)
         if net is None:
+            self.skipped[Skipped.OTHER_TABLE] += 1
             return
         self.number += 1
         net.changes += 1
