@@ -56,6 +56,7 @@ def set_aside(
     keeps = resources.upstream.keeps_aside(table)
     reason, why = cause.columns
     gone = [one for one in job.tables if one.name in (table, side_name(table))]
+    epoch = _epoch_of(table, job, recovered, resources)
     section = next(one for one in config.tree["tables"] if one["name"] == table)
     one = Aside(
         table,
@@ -63,7 +64,7 @@ def set_aside(
         json.dumps(config.options_by_table(table), ensure_ascii=False),
         spell_tables(gone),
         barrier.epoch,
-        recovered.committed.epoch,
+        epoch,
         reason,
         why,
         keeps,
@@ -93,6 +94,21 @@ def set_aside(
             if alone.upstream.lease is not None:  # what it was read from need not be kept
                 alone.upstream.lease.leave(table, job.pin)
     return definition, fresh.config, fresh
+
+
+def _epoch_of(table: str, job: JobDefinition, recovered: Recovered, resources: Resources) -> int:
+    """The commit that the table's rows in the sink are at: the promised one, if the sink has it already."""
+    committed, prepared = recovered.committed, recovered.prepared
+    if prepared is None:
+        return committed.epoch
+    try:
+        found = resources.with_retries(lambda: resources.sink.committed(job.name)).get(table)
+    except Transient:
+        raise
+    except BackfillError:  # the table may be what cannot be read
+        return committed.epoch
+    has = found is not None and (found.epoch, found.attempt) == (prepared.epoch, prepared.attempt)
+    return prepared.epoch if has else committed.epoch
 
 
 def of_one_table(error: BackfillError, job: JobDefinition, config: JobConfig) -> str | None:

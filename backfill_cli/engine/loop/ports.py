@@ -119,12 +119,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What never changes while a runner holds the job. definition: JSON that the sink keeps (see SavedJob)."""
+    """What never changes while a runner holds the job. definition: JSON that the sink keeps (see SavedJob).
+
+    aside: whether it has lost a table, which was set aside.
+    """
 
     name: str
     token: int
     tables: tuple[SinkTable, ...]
     definition: str
+    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

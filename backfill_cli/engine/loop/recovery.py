@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager
+from backfill_cli.engine.loop.checkpoints import promised
 from backfill_cli.engine.loop.ports import Job, commit_of, record_of
 from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, StateConflict, UsageError, command
 from backfill_cli.failpoint import hit
@@ -41,7 +42,10 @@ def recover(
     if prepared is None:
         return start
     record = _record(job, prepared, now_ms, mutations)
-    kept = _keep_promise(job, start, prepared, record, has, store, sink, stager)
+    kept = _keep_promise(job, start, prepared, record, has, store, sink, stager, now_ms)
+    if kept.prepared is not None:
+        record = _record(job, kept.prepared, now_ms, mutations)
+        kept = _keep_promise(job, kept, kept.prepared, record, set(), store, sink, stager, now_ms)
     hit("recovery-done")
     return kept
 
@@ -89,10 +93,11 @@ def _keep_promise(
     store: JobStore,
     sink: Sink,
     stager: Stager,
+    now_ms: int,
 ) -> Recovered:
     """Applies the prepared epoch again from the same files, to the tables that lack it.
 
-    record: for the ledger. has: the tables that have it.
+    record: for the ledger. has: the tables that have it. What is prepared then tells the sink the definition.
     """
     lacks = {table.name for table in job.tables} - has
     assert prepared.staged is not None
@@ -109,11 +114,28 @@ def _keep_promise(
             take_back(job, store, sink, stager, prepared, refusal)
             raise
         hit("recovery-committed")
-    store.mark(record, None)
     splits = {**start.committed.splits, **prepared.splits}
     committed = replace(prepared, splits=splits, plan=None, staged=None)
+    kept = replace(start, committed=committed, prepared=None, last_epoch=max(start.last_epoch, prepared.epoch))
+    telling = _telling(job, kept, sink, now_ms)
+    if telling is None:
+        store.mark(record, None)
+    else:
+        store.prepare(telling, record, None)
+        hit("recovery-tells")
     stager.discard(prepared.epoch, prepared.attempt)
-    return replace(start, committed=committed, prepared=None, last_epoch=max(start.last_epoch, prepared.epoch))
+    return replace(kept, prepared=telling)
+
+
+def _telling(job: Job, kept: Recovered, sink: Sink, now_ms: int) -> Checkpoint | None:
+    """A commit without rows that follows, if the sink has the definition of before a table was set aside.
+
+    It is kept with an epoch's first commit: one that was promised with that table may have been in the sink.
+    """
+    saved = sink.saved(job.name) if job.aside else None
+    if saved is None or saved.definition == job.definition:
+        return None
+    return promised(kept, kept.committed, kept.last_epoch, now_ms, job.token)
 
 
 def _drop(job: Job, start: Recovered, prepared: Checkpoint, has: set[str], store: JobStore) -> Recovered:

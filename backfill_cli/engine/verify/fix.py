@@ -91,7 +91,8 @@ def fix(
                 verification = Verification.of(definition, config, resources, False, asked, steps)
                 resources.with_retries(lambda: take(job, catalog, resources.sink, held))
                 stager = SparkStager(lambda: resources.spark, resources.upstream, config)
-                runner = Job(job, claim.token, definition.tables, encode(definition))
+                aside = bool(definition.aside)
+                runner = Job(job, claim.token, definition.tables, encode(definition), aside)
                 fixing = _Fixing(runner, definition, claim.store, resources, stager, heartbeat)
                 # Noted before it is fixed, too: `status` is right after a kill.
                 report = fixing.done(verification, lambda found: before(noted(found, catalog)))

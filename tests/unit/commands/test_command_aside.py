@@ -1,7 +1,8 @@
 """A table that is set aside: the job goes on without it, and `refill` puts it back."""
 
 import json
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.job.aside import require_able, require_aside
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import aside as setting_aside
+from backfill_cli.engine.loop import recovery
 from backfill_cli.engine.loop.aside import not_put_back, of_one_table, refills_of, set_aside
 from backfill_cli.engine.loop.recovery import take_back
 from backfill_cli.engine.staging.quarantine import side_name
@@ -111,18 +113,24 @@ class Killed(Exception):
     """As by kill -9: nothing of the process goes on."""
 
 
+def kills(at: str) -> Callable[[str], None]:
+    """The process dies at this point."""
+
+    def hit(point: str) -> None:
+        if point == at:
+            raise Killed
+
+    return hit
+
+
 @pytest.mark.parametrize("at", ["aside-checked", "aside"])
 def test_a_run_that_is_killed_meanwhile_leaves_the_table_in_or_aside_and_never_half(
     two: Scene, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     before = two.catalog.definition("orders")
 
-    def killed(point: str) -> None:
-        if point == at:
-            raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr(setting_aside, "hit", killed)
+        patch.setattr(setting_aside, "hit", kills(at))
         with live(two) as claim, pytest.raises(Killed):
             aside(two, claim)
     stop(two)
@@ -372,6 +380,49 @@ def test_an_epoch_that_other_tables_have_is_finished_without_the_one_that_refuse
     assert after.committed.epoch == at.epoch + 1
     assert after.committed.schemas.keys() == {"orders"}
     assert agreed(two) == {"orders"}
+
+
+def in_the_sink(s: Scene, monkeypatch: pytest.MonkeyPatch) -> int:
+    """An epoch that every table has and the catalog only promised, as while its commit flew; its number."""
+    with live(s) as claim:
+        at = claim.store.load().committed
+        promised = replace(at, epoch=at.epoch + 1, attempt="b", plan=EpochPlan(), staged=Staged("b"), splits={})
+        claim.store.prepare(promised, None, None)
+        killed_at(s, claim, "recovery-committed", monkeypatch)
+    stop(s)
+    return at.epoch + 1
+
+
+def killed_at(s: Scene, claim: Claim, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run recovers, and is killed there."""
+
+    config = from_stored(s.catalog.definition("orders").config)
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "hit", kills(at))
+        with pytest.raises(Killed), Resources(config) as resources:
+            tables._recovered(s, claim, resources)
+
+
+@pytest.mark.parametrize("killed", ["", "recovery-tells"])
+def test_the_sink_keeps_the_definition_without_it_also_where_every_table_had_the_promised_epoch(
+    two: Scene, monkeypatch: pytest.MonkeyPatch, killed: str
+) -> None:
+    epoch = in_the_sink(two, monkeypatch)
+    dies = pytest.raises(Killed) if killed else nullcontext()
+    with live(two) as claim, monkeypatch.context() as patch, dies:
+        patch.setattr(recovery, "hit", kills(killed))
+        aside(two, claim)
+    stop(two)
+    with live(two) as claim, Resources(from_stored(two.catalog.definition("orders").config)) as resources:
+        tables._recovered(two, claim, resources)
+    stop(two)
+    assert agreed(two) == {"orders"}
+    assert [one.epoch for one in two.catalog.definition("orders").aside] == [epoch], "its rows are of that commit"
+    two.catalog.path.unlink()
+    assert two.run("resume", "orders", "--from-sink", "job.toml").exit_code == 0
+    job = two.catalog.definition("orders")
+    assert [one.name for one in job.tables] == ["orders"]
+    assert [one.table for one in job.aside] == ["refunds"]
 
 
 def test_a_refusal_of_one_table_is_said_to_be_of_it_where_others_have_the_epoch() -> None:
