@@ -1,6 +1,7 @@
 """`backfill throttle`: limit the rows per second of the snapshot reads, of all tables or of one, or lift it."""
 
 import math
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -46,12 +47,13 @@ def throttle(
     The rate of all tables together and that of a table both hold. A new job begins with those in its config:
     rate under [throttle], and under [[tables]].
     """
-    limit = rows_per_second(rate)
+    of = "".join((f" {job}" if job else "", f" --table {quote(table)}" if table else ""))
+    limit = rows_per_second(rate, of)
     post(ctx, catalog, job, Verb.THROTTLE, rate=limit, wait=wait, timeout=timeout, as_json=as_json, table=table)
 
 
-def rows_per_second(text: str) -> float | None:
-    """The rate asked for, None for `none`. Raises UsageError."""
+def rows_per_second(text: str, of: str = "") -> float | None:
+    """The rate asked for, None for `none`. of: the arguments that say of what. Raises UsageError."""
     if text.strip().lower() == "none":
         return None
     try:
@@ -61,6 +63,6 @@ def rows_per_second(text: str) -> float | None:
     if not (math.isfinite(rate) and rate >= 0):
         raise UsageError(
             f"--rate {text!r} is not a number of rows per second",
-            command("throttle --rate 500") + ", or --rate none",
+            command(f"throttle{of} --rate 500") + ", or --rate none",
         )
     return rate

@@ -161,7 +161,10 @@ LISTED = 10
 
 
 def near_names(name: str, names: Iterable[str]) -> list[str]:
-    """What `name` probably means of these: at most three, the most similar first; case does not count."""
+    """What `name` probably means of these: at most three, the most similar first; case does not count.
+
+    A name without schema or folder means those that have it in one.
+    """
     folded: dict[str, list[str]] = {}
     for other in names:
         folded.setdefault(other.strip().casefold(), []).append(other)
@@ -170,7 +173,10 @@ def near_names(name: str, names: Iterable[str]) -> list[str]:
     # A folder or schema that all are in makes them no more similar.
     inside = sum(len(step[0]) for step in takewhile(lambda step: len(set(step)) == 1, steps))
     near = get_close_matches(asked[inside:], [one[inside:] for one in folded], n=3)
-    return [other for one in near for other in folded[asked[:inside] + one]][:3]
+    within = [one for one in folded if one.endswith((f".{asked}", f"/{asked}"))]
+    itself = [asked] if asked in folded else []
+    found = dict.fromkeys([*itself, *within, *(asked[:inside] + one for one in near)])
+    return [other for one in found for other in folded[one]][:3]
 
 
 def nearest_first(name: str, names: Sequence[str]) -> list[str]:

@@ -390,8 +390,17 @@ def spell_dropping(view: JobView) -> str:
 
 
 def refills_of(view: JobView) -> list[RefillView]:
-    """As people look for them: those that are pending, oldest first, then the newest that ended."""
-    return sorted(view.refills, key=lambda one: (one.state not in PENDING, -(one.ended_ms or 0)))
+    """As people look for them: those that are pending, oldest first, then the newest that ended.
+
+    One of which a later refill has done all of the table's rows has nothing to say any more.
+    """
+    whole = {one.table: one.id for one in view.refills if one.state == RefillState.DONE and _is_whole(one)}
+    told = [one for one in view.refills if one.id >= whole.get(one.table, one.id)]
+    return sorted(told, key=lambda one: (one.state not in PENDING, -(one.ended_ms or 0)))
+
+
+def _is_whole(one: RefillView) -> bool:
+    return not one.where and one.first is None and one.last is None
 
 
 def spell_refill(one: RefillView) -> str:

@@ -106,6 +106,8 @@ def test_a_rate_of_0_says_what_becomes_of_the_changes_and_how_to_read_on(run: Ru
 
 def test_one_table_is_throttled_beside_all_and_named_wherever_it_is_said(run: Run, catalog: Catalog) -> None:
     assert run("throttle", "--rate", "900").exit_code == 0
+    wrong = run("throttle", "orders", "--table", "order lines", "--rate", "-3")
+    assert "backfill throttle orders --table 'order lines' --rate 500, or --rate none" in wrong.stderr
     told = run("throttle", "--table", "orders", "--rate", "500")
     assert (told.exit_code, told.stderr) == (0, "job orders: throttled orders to 500 rows/s\n")
     assert catalog.job("orders").control == Control(rate=900.0, tables=(("orders", 500.0),))

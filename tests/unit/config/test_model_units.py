@@ -171,6 +171,7 @@ def test_near_names_are_some_of_the_known_ones_and_the_name_itself_is_the_neares
 def test_a_name_that_is_not_known_is_told_with_what_was_meant_or_with_what_there_is() -> None:
     tables = ["customers", "orders", "order_lines"]
     assert spell_known("Bookingid", ["id", "booking_id"], "columns") == "; did you mean booking_id?"
+    assert spell_known("lines", ["public.orders", "public.lines", "a.b"]) == "; did you mean public.lines?"
     assert spell_known("order", tables) == "; did you mean orders or order_lines?"
     assert spell_known("x", tables) == "; tables: customers, orders, order_lines"
     assert spell_known("x", [f"t{n}" for n in range(12)]).endswith(", t9 and 2 more")

@@ -18,7 +18,15 @@ from backfill_cli.model.refill import Extent, Refill, RefillState
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import spell_moment
 from backfill_cli.view.lines import job_details, spell_finished
-from backfill_cli.view.model import RefillView, job_view, refill_view, spell_eta, spell_share, spell_skipped
+from backfill_cli.view.model import (
+    RefillView,
+    job_view,
+    refill_view,
+    refills_of,
+    spell_eta,
+    spell_share,
+    spell_skipped,
+)
 from backfill_cli.view.picture import Picture
 
 
@@ -278,3 +286,15 @@ def test_the_refill_that_goes_on_stands_above_those_that_ended() -> None:
     view = replace(job_view(row()), refills=(*ended, refill(3, RefillState.COMPARING)))
     for text in (job_details(view), drawn(Picture(view))):
         assert re.findall(r"refill:? +(\w+)", text) == ["t3", "t2", "t1"]
+
+
+def test_a_refill_that_failed_says_so_until_a_later_one_has_done_all_of_the_table() -> None:
+    def refill(number: int, state: RefillState, table: str = "t", extent: Extent = Extent()) -> RefillView:  # noqa: B008
+        return refill_view(Refill(number, table, extent, "cli", 1, state, since=1, ended_ms=number), row())
+
+    failed, other = refill(1, RefillState.FAILED), refill(2, RefillState.FAILED, "u")
+    part = refill(3, RefillState.DONE, extent=Extent(where="v > 1"))
+    pending, done = refill(4, RefillState.COMPARING), refill(4, RefillState.DONE)
+    for last, told in ((part, [3, 2, 1]), (pending, [4, 2, 1]), (done, [4, 2])):
+        view = replace(job_view(row()), refills=(failed, other, last))
+        assert [one.id for one in refills_of(view)] == told
