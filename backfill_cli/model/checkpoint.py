@@ -164,6 +164,7 @@ class Progress:
     headroom: how long the upstream keeps what is not read yet, as last asked; None if it has not been, or does not
     tell. refill: the comparison that is under way beside the loop. deadline: of the snapshot, until it is read.
     failures: of this run, after each of which it was tried again, by cause; see model.failures.
+    partitions_added: see UpstreamView.added.
     """
 
     phase: Phase
@@ -209,6 +210,7 @@ class Progress:
     refill: RefillProgress | None = None
     deadline: Outlook | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
+    partitions_added: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

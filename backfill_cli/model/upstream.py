@@ -45,6 +45,7 @@ class UpstreamView:
     oldest_ms: when the oldest pending change was made, if `pending` only has later times of it.
     behind: commits that a reader of the upstream sees may follow `latest`: the log's end was not known.
     waits: for whom reads of the current state wait, and what ends that; only the log is read meanwhile.
+    added: how many partitions the pin does not have; None where partitions are not observed.
     """
 
     identity: str
@@ -58,6 +59,7 @@ class UpstreamView:
     oldest_ms: int | None = None
     behind: bool = False
     waits: Limit | None = None
+    added: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,11 @@ class JobMetrics:
             for cause, times in sorted(view.transient_failures.items()):
                 failures.add_metric([view.name, cause], times)
             yield failures
+        if view.partitions_added is not None:
+            told = "Partitions of the topics that the job did not have as it began."
+            added = CounterMetricFamily("backfill_partitions_added", told, labels=[LABEL])
+            added.add_metric([view.name], view.partitions_added)
+            yield added
         if view.written:
             rows_by = CounterMetricFamily(
                 "backfill_table_rows_written",

@@ -183,6 +183,8 @@ class JobView:
     tables without which the job goes on after an error of theirs, and those that are being put back.
     transient_failures: of the last run, those after which it tried again, by cause: an SQLSTATE, the name of an
     error of Kafka or of the operating system, or a class; at most 32 of them, and `others`.
+    partitions_added: to the topics since the job began, or since their table joined it; None without topics, and
+    before a run has looked at them.
     """
 
     name: str
@@ -244,6 +246,7 @@ class JobView:
     table_rates: Mapping[str, float] = field(default_factory=dict)
     dropping: Sequence[str] = ()
     transient_failures: Mapping[str, int] = field(default_factory=dict)
+    partitions_added: int | None = None
     aside: Sequence[AsideView] = ()
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
@@ -331,6 +334,7 @@ def job_view(
         refills=tuple(refill_view(one, row) for one in row.refills),
         dropping=row.dropping,
         transient_failures=dict(progress.failures),
+        partitions_added=progress.partitions_added,
         written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
         table_rates=row.control.rates,
         aside=tuple(aside_view(one, row.name) for one in row.aside),
@@ -697,6 +701,10 @@ def spell_skipped(skipped: Mapping[str, int]) -> str:
     """`1,200 heartbeats, 1 tombstone after a delete`; empty if there are none."""
     told = ((count, _SKIPPED[Skipped(kind)]) for kind, count in sorted(skipped.items()))
     return ", ".join(f"{count:,} {one if count == 1 else many}" for count, (one, many) in told)
+
+
+def spell_added(partitions: int) -> str:
+    return f"{spell_count(partitions, 'partition')} since the job began"
 
 
 def spell_failures(failures: Mapping[str, int]) -> str:

@@ -46,6 +46,7 @@ from backfill_cli.view.model import (
     is_observed,
     phases_of,
     refills_of,
+    spell_added,
     spell_age,
     spell_aside,
     spell_deadline,
@@ -412,6 +413,8 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("consistent", NOT_YET, WARN))
     if view.skipped:
         facts.append(("skipped", spell_skipped(view.skipped), QUIET))
+    if view.partitions_added:
+        facts.append(("added", spell_added(view.partitions_added), QUIET))
     if view.transient_failures:
         facts.append(("failures", spell_failures(view.transient_failures), QUIET))
     if view.held_bytes is not None:

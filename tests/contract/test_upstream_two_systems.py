@@ -225,7 +225,9 @@ def test_a_topic_that_was_recreated_or_got_a_partition_ends_the_job(world: TwoSy
         assert hint.settings() == {"upstream.changes.accept_growth": True}
         growing = world.open(accept_growth=True)
         growing.restore(pin)
-        assert dict(growing.observe(pin.position, True).latest) == {"0": 0, "1": 0, "2": 0}
+        view = growing.observe(pin.position, True)
+        assert (dict(view.latest), view.added) == ({"0": 0, "1": 0, "2": 0}, 1)
+        assert growing.observe(view.latest, True).added == 1, "however far the job is"
     world.topic.recreate(2)
     with pytest.raises(StateConflict, match="was recreated"):
         growing.observe(pin.position, True)

@@ -129,7 +129,7 @@ def test_rows_by_key_stop_at_a_partition_that_comes_and_change_nothing(topic: To
         later.restore(pin)
         assert dict(later.observe(pin.position, True).latest).keys() == {"0", "1", "2"}
     known = Position.of({"0": 1, "1": 0, "2": 0})  # taken up when it was accepted: the option may go again
-    upstream.observe(known, False)
+    assert upstream.observe(known, False).added == 1
 
 
 def test_events_follow_a_topic_that_grows(topic: Topic) -> None:

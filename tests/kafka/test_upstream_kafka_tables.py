@@ -345,7 +345,8 @@ def test_growth_and_recreation_are_told_of_the_topic_that_they_are_of(broker: "B
         later.observe(pin.position, False)
     accepted = opened(broker, ["a", "b"], ["id"], topics=topics, value=rows, accept_growth=True)
     accepted.restore(pin)
-    assert dict(accepted.observe(pin.position, False).latest) == {"a/0": 0, "b/0": 0, "b/1": 0}
+    view = accepted.observe(pin.position, False)
+    assert (dict(view.latest), view.added) == ({"a/0": 0, "b/0": 0, "b/1": 0}, 1)
     first.recreate()
     with pytest.raises(StateConflict, match=f"topic '{first.name}' was recreated"):
         accepted.observe(pin.position, False)

@@ -254,6 +254,7 @@ class Meter:
             partitions=partitions[:PARTITIONS_SHOWN],
             tables=by_table(partitions),
             held_bytes=self._view.held_bytes,
+            partitions_added=self._view.added,
             spool=self._view.spool,
             oldest_ms=oldest_ms,
             settled_ms=self._settled_ms,

@@ -115,6 +115,7 @@ class Taker:
         self.running = self.snapshot_open = self.full = self.behind = False
         self._over = False
         self.held_bytes: int | None = None
+        self.added: int | None = None
         self.untaken_ms: int | None = None
         self.failed: Callable[[Transient], None] = lambda _error: None
 
@@ -193,7 +194,7 @@ class Taker:
         began_ms, at = self._steady_ms(), self.position
         self._acknowledge()
         view = self._log.observe(at, self.snapshot_open)
-        self.held_bytes = view.held_bytes
+        self.held_bytes, self.added = view.held_bytes, view.added
         if self._log.lease is not None:
             self._log.lease.enforce_limit(at, self.snapshot_open)
         window = window_to_take(at, self._position_ms, view)

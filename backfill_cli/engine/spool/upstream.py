@@ -116,6 +116,7 @@ class SpooledUpstream(Source):
             latest=self.taker.position,
             pending=pending,
             held_bytes=self.taker.held_bytes,
+            added=self.taker.added,
             oldest_ms=entries[0].window.from_ms if entries else self.taker.untaken_ms,
             spool=SpoolView(
                 taken=self._shown(self.taker.position),

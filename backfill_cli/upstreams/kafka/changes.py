@@ -93,7 +93,8 @@ class KafkaChanges(ChangeLog):
             self._refuse_gone(topic, topic.offsets(position), _OVER_NEWER)
         pending = topics.pending(position, position, int(self._now_s() * 1000))
         latest, oldest = Position.of(topics.latest), Position.of(topics.oldest)
-        return UpstreamView("{}", latest, pending, oldest, oldest_ms=topics.oldest_ms)
+        added = len(topics.latest.keys() - dict(self._position).keys())
+        return UpstreamView("{}", latest, pending, oldest, oldest_ms=topics.oldest_ms, added=added)
 
     def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         """Raises BadData, once computed, for a record that cannot be read."""

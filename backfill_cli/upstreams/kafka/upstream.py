@@ -113,6 +113,7 @@ class KafkaUpstream(Source):
             oldest_ms=self._topics.oldest_ms,
             oldest=Position.of(self._topics.oldest),
             archived=self._archived(snapshot_open),
+            added=len(self._topics.latest.keys() - {split.id for split in pin.splits}),
         )
 
     def _warnings(self) -> Sequence[str]:

@@ -53,6 +53,13 @@ def test_a_job_without_a_change_side_is_not_said_to_follow() -> None:
     assert alone == "nothing to follow: the config names no changes; to end it: backfill stop job"
 
 
+def test_partitions_that_were_added_are_told_once_they_are_observed() -> None:
+    made, view = Meter("job", 1000), UpstreamView("{}", START)
+    assert told(HALF, made).partitions_added is None
+    made.observed(EpochPlan(), 1_000, replace(view, added=2))
+    assert told(HALF, made).partitions_added == 2
+
+
 def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
     made, view = Meter("job", 1000), UpstreamView("{}", START)
     window = ChangeWindow(START, Position.of({"0": 5}), 100, 200, 1)

@@ -69,8 +69,11 @@ def at(place: int) -> Position:
 def test_while_the_snapshot_is_read_the_log_is_taken_at_each_interval() -> None:
     world = World()
     world.facade.enter(Phase.SNAPSHOT, START, {TABLE: "{}"})
+    observed = world.log.observe
+    world.log.observe = lambda *at: replace(observed(*at), added=2)  # type: ignore[method-assign]
     assert world.taker.beside()
     assert (world.taker.position, world.log.acknowledged) == (at(3), at(3))
+    assert world.facade.observe(START, True).added == 2
     world.commit(2)
     world.taker.beside()
     assert world.taker.position == at(3), "it is not due yet"

@@ -128,6 +128,13 @@ def test_failures_are_a_counter_by_cause(tmp_path: Path) -> None:
     ]
 
 
+def test_partitions_added_are_a_counter_that_is_absent_before_they_are_observed(tmp_path: Path) -> None:
+    name = "backfill_partitions_added_total"
+    assert in_file(tmp_path, progress=progress(partitions_added=0))[name] == 0
+    assert in_file(tmp_path, progress=progress(partitions_added=3))[name] == 3
+    assert name not in in_file(tmp_path, progress=progress())
+
+
 def test_rows_written_are_a_counter_by_table_and_phase(tmp_path: Path) -> None:
     file = tmp_path / "backfill.prom"
     told = progress(written={"orders": {"snapshot": 12, "upstream": 3}, "users": {"log-store": 1}})
@@ -207,6 +214,7 @@ def test_the_page_says_of_each_metric_what_its_help_says(tmp_path: Path) -> None
         deadline=Outlook(5),
         written={"orders": {"snapshot": 1}},
         failures={"57P01": 1},
+        partitions_added=0,
         **finished,
     )
     with measured(lambda: looked(progress=told), str(tmp_path / "a.prom"), None):

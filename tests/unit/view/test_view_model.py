@@ -233,6 +233,12 @@ def test_failures_are_told_by_cause_the_most_frequent_first() -> None:
     assert "failures:" not in job_details(job_view(row(progress=progress())))
 
 
+def test_partitions_that_were_added_are_told_if_there_are_any() -> None:
+    told = [job_details(job_view(row(progress=progress(partitions_added=n)))) for n in (None, 0, 2)]
+    assert ["added:" in one for one in told] == [False, False, True]
+    assert "2 partitions since the job began" in told[2]
+
+
 def test_each_kind_of_record_that_is_skipped_has_words_for_one_and_for_many() -> None:
     assert spell_skipped({}) == ""
     assert spell_skipped({"tombstones": 1, "heartbeats": 1_200}) == "1,200 heartbeats, 1 tombstone after a delete"

@@ -93,6 +93,7 @@ def views(draw: st.DrawFn) -> JobView:
         tables=by_table(partitions),
         quarantined=draw(st.dictionaries(st.just("quarantine_orders"), counts, max_size=1)),
         skipped=draw(st.dictionaries(st.sampled_from(Skipped), counts)),
+        partitions_added=draw(st.none() | counts),
         failures=draw(st.dictionaries(words, counts)),
         doing=draw(st.none() | words),
         doing_ms=draw(st.integers(0, NOW_MS)),
