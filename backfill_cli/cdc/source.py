@@ -325,7 +325,7 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         self._known = {given["at"]: known}
         self._recalled(known)
 
-    def rejoined(self, memory: str, tables: Collection[str]) -> str:
+    def rejoined(self, memory: str, tables: Collection[str], before: str = "") -> str:
         """The first chunk waits once more: open transactions may have changed the new tables before."""
         if not memory:
             return memory

@@ -119,8 +119,8 @@ class Pair(Source):
     def recall(self, memory: str) -> None:
         self.log.recall(memory)
 
-    def rejoined(self, memory: str, tables: Collection[str]) -> str:
-        return self.log.rejoined(memory, tables)
+    def rejoined(self, memory: str, tables: Collection[str], before: str = "") -> str:
+        return self.log.rejoined(memory, tables, before)
 
     def _places(self) -> Mapping[str, frozenset[str]]:
         sides = [self.snapshot.extras.places(), self.log.extras.places()]

@@ -304,10 +304,11 @@ class ChangeReads(Contract):
         What it says of tables that have left the job is ignored.
         """
 
-    def rejoined(self, memory: str, tables: Collection[str]) -> str:
+    def rejoined(self, memory: str, tables: Collection[str], before: str = "") -> str:
         """What was remembered, for a job whose snapshot is read again, as these tables have joined it.
 
-        They may have been in it before, and be others by now.
+        They may have been in it before, and be others by now. before: what was remembered as they left, if their
+        logs go on from there.
         """
         return memory
 

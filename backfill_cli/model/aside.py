@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.position import Cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,9 @@ class Aside:
 
     since: the barrier at which it left, ms. epoch: the commit that its rows are at. reason, why: the error, in
     words, and as JSON with what to type, see `Limit.columns`. keeps: what the upstream still does or keeps for it;
-    empty for nothing. refill: that puts it back: with it, it is a table of the job again, whose rows are not right
-    before it is done; None before.
+    empty for nothing. position, schema, sink_schemas, memory: as of that commit, of the logs that are its own and
+    of its tables, see Checkpoint. began: where its pin had these logs begin. refill: that puts it back: with it,
+    it is a table of the job again, whose rows are not right before it is done; None before.
     """
 
     table: str
@@ -28,6 +30,11 @@ class Aside:
     reason: str
     why: str | None = None
     keeps: str = ""
+    position: Mapping[str, Cursor] = field(default_factory=dict)
+    began: Mapping[str, Cursor] = field(default_factory=dict)
+    schema: str = ""
+    sink_schemas: Mapping[str, str] = field(default_factory=dict)
+    memory: str = ""
     refill: int | None = None
 
     @property

@@ -22,6 +22,7 @@ from backfill_cli.view.model import (
     spell_eta,
     spell_failures,
     spell_headroom,
+    spell_not_yet,
     spell_phase,
     spell_quarantined,
     spell_refill,
@@ -42,7 +43,6 @@ TABLES_SHOWN = 20
 PART_WORDS = {"consumed": "read", "consuming": "being read"}
 PARTITION_WORDS = {FOLLOWED: LIVE}
 UNTIL = {"forever": "stopped", "caught-up": "it is up to date"}
-NOT_YET = "not yet: changes from the time of the copy are still to be applied"
 
 UNKNOWN = "a process that this catalog does not know: just starting, or begun with a catalog that was here before"
 
@@ -141,7 +141,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("quarantined", spell_quarantined(view.quarantined)),) if view.quarantined else ()),
         *((("skipped", spell_skipped(view.skipped)),) if view.skipped else ()),
         *((("failures", spell_failures(view.transient_failures)),) if view.transient_failures else ()),
-        *((("consistent", NOT_YET),) if view.converging and view.phase != "snapshot" else ()),
+        *((("consistent", spell_not_yet(view)),) if view.converging and view.phase != "snapshot" else ()),
         (limit_of(view)[0], _with_hint(view)),
         *((("now", spell_doing(view)),) if is_busy(view) else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),

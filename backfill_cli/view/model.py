@@ -360,6 +360,17 @@ def spell_aside(one: AsideView) -> str:
     return f"{one.table} since {spell_moment(one.since_ms)}, {at}{keeps}: {one.error.text}{back}"
 
 
+def spell_not_yet(view: JobView) -> str:
+    """What the sink lacks before it matches a state of the upstream."""
+    back = [one.table for one in view.aside if one.refill is not None]
+    lacks = (
+        f"{', '.join(back)} is being put back"
+        if back
+        else "changes from the time of the copy are still to be applied"
+    )
+    return f"not yet: {lacks}"
+
+
 def refill_view(one: Refill, row: JobRow) -> RefillView:
     told = None if not row.live or row.reported is None else row.reported.refill
     mine = told if told is not None and told.refill == one.id else RefillProgress(one.id, "")

@@ -23,7 +23,6 @@ from backfill_cli.model.units import spell_clock, spell_duration, spell_moment
 from backfill_cli.view.console import laid_out, shown, shown_lines
 from backfill_cli.view.events import events_of
 from backfill_cli.view.lines import (
-    NOT_YET,
     is_busy,
     lag_of,
     limit_of,
@@ -54,6 +53,7 @@ from backfill_cli.view.model import (
     spell_eta,
     spell_failures,
     spell_headroom,
+    spell_not_yet,
     spell_phase,
     spell_quarantined,
     spell_refill,
@@ -410,7 +410,7 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
     if view.quarantined:
         facts.append(("quarantined", spell_quarantined(view.quarantined), WARN))
     if view.converging and view.phase != "snapshot":
-        facts.append(("consistent", NOT_YET, WARN))
+        facts.append(("consistent", spell_not_yet(view), WARN))
     if view.skipped:
         facts.append(("skipped", spell_skipped(view.skipped), QUIET))
     if view.partitions_added:

@@ -28,6 +28,7 @@ from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
 from backfill_cli.model.job import Barrier, Mutations
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
+from backfill_cli.model.position import table_of
 from backfill_cli.model.refill import Refill, RefillState
 from backfill_cli.strategies import Strategy, StrategyState
 
@@ -56,7 +57,7 @@ def set_aside(
     keeps = resources.upstream.keeps_aside(table)
     reason, why = cause.columns
     gone = [one for one in job.tables if one.name in (table, side_name(table))]
-    epoch = _epoch_of(table, job, recovered, resources)
+    last, own = _last_of(table, job, recovered, resources), [one.name for one in job.tables if not one.side]
     section = next(one for one in config.tree["tables"] if one["name"] == table)
     one = Aside(
         table,
@@ -64,10 +65,15 @@ def set_aside(
         json.dumps(config.options_by_table(table), ensure_ascii=False),
         spell_tables(gone),
         barrier.epoch,
-        epoch,
+        last.epoch,
         reason,
         why,
         keeps,
+        position={log: at for log, at in last.position if table_of(log, own) == table},
+        began={log: at for log, at in job.pin.position if table_of(log, own) == table},
+        schema=last.schemas.get(table, job.pin.schema[table]),
+        sink_schemas={one.name: last.sink_schemas.get(one.name, one.schema) for one in gone},
+        memory=resources.upstream.rejoined("", [table], last.memory),
     )
     definition = replace(
         job,
@@ -96,19 +102,19 @@ def set_aside(
     return definition, fresh.config, fresh
 
 
-def _epoch_of(table: str, job: JobDefinition, recovered: Recovered, resources: Resources) -> int:
+def _last_of(table: str, job: JobDefinition, recovered: Recovered, resources: Resources) -> Checkpoint:
     """The commit that the table's rows in the sink are at: the promised one, if the sink has it already."""
     committed, prepared = recovered.committed, recovered.prepared
     if prepared is None:
-        return committed.epoch
+        return committed
     try:
         found = resources.with_retries(lambda: resources.sink.committed(job.name)).get(table)
     except Transient:
         raise
     except BackfillError:  # the table may be what cannot be read
-        return committed.epoch
+        return committed
     has = found is not None and (found.epoch, found.attempt) == (prepared.epoch, prepared.attempt)
-    return prepared.epoch if has else committed.epoch
+    return prepared if has else committed
 
 
 def of_one_table(error: BackfillError, job: JobDefinition, config: JobConfig) -> str | None:

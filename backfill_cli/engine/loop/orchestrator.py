@@ -111,6 +111,7 @@ class Orchestrator(Generic[S]):
             headroom=self._headroom,
             refill=self._ports.refills.progress(),
             failures=self._ports.failures.by_cause,
+            converging=told.converging or self._ports.refills.putting_back,
         )
 
     def unread(self) -> Unread:
@@ -281,8 +282,7 @@ class Orchestrator(Generic[S]):
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
         self._meter.landed()
         if not refills:
-            self._caught_up.note(flight.state, flight.plan)
-            self._meter.settled(flight.state, flight.plan, self._time_of_day(flight.barrier_ms))
+            self._settled(flight.state, flight.plan, flight.barrier_ms)
         self._ports.upstream.acknowledge(flight.state.position)
         self._ports.refills.keep(flight.checkpoint)
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
@@ -502,10 +502,18 @@ class Orchestrator(Generic[S]):
         self._rhythm.behind = False
         self._rhythm.passed()
         self._backoff = Backoff()
-        self._caught_up.note(self.state, plan)
-        self._meter.settled(self.state, plan, self._time_of_day(budget.steady_ms))
+        self._settled(self.state, plan, budget.steady_ms)
         self._mark()
         return Tick.DONE if self._ends() else Tick.IDLE
+
+    def _settled(self, state: S, plan: EpochPlan, steady_ms: int) -> None:
+        """The sink has the plan of a barrier begun then: the job has caught up, if that was all there was.
+
+        Not while a table is put back, whose rows are not right yet.
+        """
+        if not self._ports.refills.putting_back:
+            self._caught_up.note(state, plan)
+            self._meter.settled(state, plan, self._time_of_day(steady_ms))
 
     def _prepare(self) -> None:
         """Promise the staged epoch, then let the sink commit it."""

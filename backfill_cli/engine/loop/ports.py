@@ -55,6 +55,11 @@ class Refilling(Protocol):
         """The tables all of whose rows a refill brings that has not ended."""
         ...
 
+    @property
+    def putting_back(self) -> bool:
+        """Whether a table that was set aside is back, and not right before its refill is done."""
+        ...
+
     def progress(self) -> RefillProgress | None:
         """The comparison that is under way, for display. Called by another thread."""
         ...
@@ -89,6 +94,7 @@ class NoRefills:
 
     pending = False
     filling = ()
+    putting_back = False
 
     def progress(self) -> RefillProgress | None:
         return None

@@ -24,7 +24,7 @@ from backfill_cli.engine.job.select import require_same, require_same_strategy, 
 from backfill_cli.engine.job.side_tables import late_tables
 from backfill_cli.engine.loop.checkpoints import promised, with_table, without_table
 from backfill_cli.engine.staging.quarantine import side_name
-from backfill_cli.errors import BackfillError, Fatal, UsageError, command
+from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.aside import Aside, out, put_back
 from backfill_cli.model.change import Change
@@ -32,6 +32,8 @@ from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
 from backfill_cli.model.codec import decode
 from backfill_cli.model.job import Barrier, Mutations, Verb, until_redefined
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.position import Position
+from backfill_cli.model.upstream import Pin
 
 PATIENCE_S = 10.0
 """How long what may pass is waited for: longer, and the command is refused, as the job goes on without it."""
@@ -189,7 +191,7 @@ def _put_back(
 ) -> _Made:
     """The job with a table that was set aside, as if all its rows had been read: a refill makes them right.
 
-    Its log continues at its new pin. Raises what refuses it.
+    Its log continues after its last commit where it still can, otherwise at its new pin. Raises what refuses it.
     """
     _require_nothing_promised(recovered)
     name, before = change.table, aside_of(job, change.table)
@@ -205,6 +207,7 @@ def _put_back(
             plain = {one.name: one.plain_inserts for one in kept}
             tables = tuple(replace(one, plain_inserts=plain.get(one.name, True)) for one in made.tables)
             resources.with_retries(lambda: resources.sink.prepare(job.name, tables, True))
+            goes_on = _goes_on(before, made.pin, alone)
         except BackfillError:
             with suppress(BackfillError):
                 resources.sink.leave(job.name, [one.name for one in kept])
@@ -215,7 +218,12 @@ def _put_back(
     definition = replace(made.definition, tables=(*job.tables, *tables), aside=again)
     committed = recovered.committed
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
-    state = strategy.put_back(strategy.thaw(committed.state, committed.splits, recovered.control), made.pin)
+    at, schema, schemas, memory = made.pin.position, made.pin.schema, dict[str, str](), ""
+    if goes_on:
+        at, schema = Position.of(before.position), {name: before.schema}
+        schemas, memory = dict(before.sink_schemas), before.memory
+    more = replace(made.pin, position=at)
+    state = strategy.put_back(strategy.thaw(committed.state, committed.splits, recovered.control), more)
     return _Made(
         definition,
         replace(
@@ -224,12 +232,32 @@ def _put_back(
             phase=state.phase,
             position=state.position,
             splits=state.splits,
-            schemas={**committed.schemas, **made.pin.schema},
-            sink_schemas={**committed.sink_schemas, **{table.name: table.schema for table in tables}},
-            memory=resources.upstream.rejoined(committed.memory, [name]),
+            schemas={**committed.schemas, **schema},
+            sink_schemas={**committed.sink_schemas, **{one.name: one.schema for one in tables}, **schemas},
+            memory=resources.upstream.rejoined(committed.memory, [name], memory),
             joined=tuple(table.name for table in tables),
         ),
     )
+
+
+def _goes_on(before: Aside, pin: Pin, alone: Resources) -> bool:
+    """Whether the table's log goes on after its last commit. pin: its new one; alone: opened for it.
+
+    It does where the new pin has it begin as the old one had: from there all of it would be applied again, over
+    newer rows. Where a pin is of now (tables of a lake), it goes on from the pin, past what has been corrected.
+    """
+    if not before.position or dict(pin.position) != before.began:
+        return False
+    alone.with_retries(lambda: alone.upstream.restore(pin))
+    if before.memory:
+        alone.upstream.recall(before.memory)
+    try:
+        alone.with_retries(lambda: alone.upstream.observe(Position.of(before.position), False))
+    except BadData:
+        return True  # it comes next, wherever the log begins
+    except (Fatal, HistoryGone):
+        return False
+    return True
 
 
 def _forgotten(job: JobDefinition, change: Change, resources: Resources) -> _Made:

@@ -171,6 +171,10 @@ class Refills:
     def filling(self) -> tuple[str, ...]:
         return tuple(one.table for one in self._pending if one.extent.whole)
 
+    @property
+    def putting_back(self) -> bool:
+        return any(one.id in self._putting_back for one in self._pending)
+
     def progress(self) -> RefillProgress | None:
         active = self._active
         told = None if active is None or active.difference is not None else active.comparison.progress()

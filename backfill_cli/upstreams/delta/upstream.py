@@ -1,7 +1,7 @@
 """Delta tables as a source: a pinned version, and the change data feed after it, read many versions at a time."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -203,6 +203,10 @@ class DeltaUpstream(LakeUpstream[DeltaSourceTable]):
         for name, (version, crc) in json.loads(memory).items():
             if name in self.tables:
                 self.tables[name].recall(version, crc)
+
+    def rejoined(self, memory: str, tables: Collection[str], before: str = "") -> str:
+        known = {name: one for name, one in json.loads(memory or "{}").items() if name not in tables}
+        return json.dumps(known) if known else ""
 
     def failure(self, exc: Exception) -> BackfillError | None:
         """Our error for a failure over these tables; where its words do not tell, their files do."""

@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import half_done
 import pytest
 import test_command_tables as tables
 from half_done import CONFIG, EPOCH
@@ -16,7 +18,7 @@ from sink_contract import a_table, schema_json
 from test_command_tables import REFUNDS, add, agreed, live, s, stop, taken
 
 from backfill_cli.catalog import Claim
-from backfill_cli.config import from_stored, load
+from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.job.aside import require_able, require_aside
 from backfill_cli.engine.job.resources import Resources
@@ -29,6 +31,7 @@ from backfill_cli.errors import BackfillError, BadData, Held, Transient, command
 from backfill_cli.model.job import Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedTable
+from backfill_cli.model.position import Position
 from backfill_cli.model.refill import RefillState
 from backfill_cli.model.split import SplitStatus
 
@@ -423,6 +426,89 @@ def test_the_sink_keeps_the_definition_without_it_also_where_every_table_had_the
     job = two.catalog.definition("orders")
     assert [one.name for one in job.tables] == ["orders"]
     assert [one.table for one in job.aside] == ["refunds"]
+
+
+CHANGES = ', format = "parquet" }\nchanges = { path = "changes/{table}", format = "debezium" }\n'
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Scene:
+    """As `two`, with change files, of which the job has applied two of each table; a third is pending."""
+    write, shop = half_done.written, SHOP.replace(', format = "parquet" }\n', CHANGES)
+
+    def written(folder: Path, **more: str) -> JobConfig:
+        for table in ("orders", "refunds"):
+            (folder / "changes" / table).mkdir(parents=True)
+            for number in (1, 2, 3):
+                changed(folder, table, number)
+        return write(folder, **more)
+
+    monkeypatch.setattr(tables, "SHOP", shop)
+    monkeypatch.setattr(half_done, "written", written)
+    s: Scene = request.getfixturevalue("s")
+    (s.folder / "job.toml").write_text(shop + REFUNDS)
+    add(s, "--config", "job.toml")
+    with live(s) as claim:
+        taken(s, claim)
+        at = claim.store.load().committed
+        there = Position.of({"orders": "0002.json", "refunds": "0002.json"})
+        upstream = load(s.folder / "job.toml").open_upstream()
+        upstream.restore(s.catalog.definition("orders").pin)
+        upstream.observe(Position(), False)
+        state = json.dumps(json.loads(at.state) | {"position": dict(there)})
+        epoch = replace(at, epoch=at.epoch + 1, attempt="b", state=state, position=there, joined=())
+        epoch = replace(epoch, splits={}, plan=EpochPlan(), staged=Staged("b"), memory=upstream.remembered(there))
+        claim.store.prepare(epoch, None, None)
+        with Resources(from_stored(s.catalog.definition("orders").config)) as resources:
+            tables._recovered(s, claim, resources)
+        aside(s, claim)
+    stop(s)
+    return s
+
+
+def changed(folder: Path, table: str, number: int, name: str = "x") -> None:
+    after = {"id": number, "name": name}
+    line = {"op": "u", "before": None, "after": after, "ts_ms": number, "source": {"table": table}}
+    (folder / "changes" / table / f"000{number}.json").write_text(json.dumps(line))
+
+
+@pytest.mark.parametrize(
+    "meanwhile", ["nothing", "applied ones go", "a pending one goes", "an applied one is changed"]
+)
+def test_the_log_of_a_table_that_is_put_back_goes_on_after_its_last_commit(logged: Scene, meanwhile: str) -> None:
+    (one,) = logged.catalog.definition("orders").aside
+    assert (one.position, one.began) == ({"refunds": "0002.json"}, {})
+    changed(logged.folder, "refunds", 4)
+    if meanwhile == "applied ones go":
+        (logged.folder / "changes" / "refunds" / "0001.json").unlink()
+        (logged.folder / "changes" / "refunds" / "0002.json").unlink()
+    if meanwhile == "a pending one goes":
+        (logged.folder / "changes" / "refunds" / "0003.json").unlink()
+    if meanwhile == "an applied one is changed":
+        changed(logged.folder, "refunds", 1, "corrected")
+    assert logged.run("refill", "orders", "--table", "refunds").exit_code == 0
+    put_back(logged)
+    with live(logged) as claim:
+        at = claim.store.load().committed
+    upstream = load(logged.folder / "job.toml").open_upstream()
+    upstream.restore(logged.catalog.definition("orders").pin)
+    upstream.recall(at.memory)
+    pending = {
+        str(dict(epoch.cursors)["refunds"])[:4]
+        for epoch in upstream.observe(at.position, False).pending
+        if "refunds" in dict(epoch.cursors)
+    }
+    assert (
+        pending
+        == {
+            "nothing": {"0003", "0004"},
+            "applied ones go": {"0003", "0004"},
+            "a pending one goes": {"0004"},
+            "an applied one is changed": {"0001", "0002", "0003", "0004"},
+        }[meanwhile]
+    )
+    assert at.position.get("orders") == "0002.json"
+    assert json.loads(at.memory).keys() >= {"orders"}
 
 
 def test_a_refusal_of_one_table_is_said_to_be_of_it_where_others_have_the_epoch() -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from loop_world import SETTINGS, World
 
 from backfill_cli.engine.loop.orchestrator import Tick
-from backfill_cli.model.job import JobState, Verb
+from backfill_cli.engine.loop.ports import NoRefills
+from backfill_cli.model.job import JobState, Phase, Verb
 
 CAUGHT_UP = replace(SETTINGS, until="caught-up")
 
@@ -17,6 +18,20 @@ def test_until_caught_up_it_is_done_with_the_last_epoch_marked() -> None:
     assert world.store.prepared is None
     assert world.store.committed.epoch == world.sink.marker.epoch
     assert world.loop.progress().caught_up_ms is not None
+
+
+def test_it_is_not_caught_up_before_the_table_that_is_put_back_is_right() -> None:
+    world = World(rows=5, log=4, settings=CAUGHT_UP)
+    refills = NoRefills()
+    refills.putting_back = True
+    world.loop._ports = replace(world.loop._ports, refills=refills)
+    assert Tick.DONE not in world.steps(30, 1_000)
+    told = world.loop.progress()
+    assert told.phase is Phase.UPSTREAM
+    assert (told.caught_up_ms, told.settled_ms, told.converging) == (None, None, True)
+    refills.putting_back = False
+    world.until(Tick.DONE)
+    assert not world.loop.progress().converging
 
 
 def test_until_caught_up_it_ends_though_more_comes_while_each_epoch_commits() -> None:

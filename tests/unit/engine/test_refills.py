@@ -502,7 +502,9 @@ def test_a_table_that_a_refill_has_put_back_is_like_any_other(world: World) -> N
     world.aside = (Aside("orders", "{}", "{}", "[]", 3, 2, "it broke", refill=1),)
     refills = opened(world)
     refills.due(AT, Control())
+    assert refills.putting_back
     world.begun[0].finds(3)
     assert applied(refills, world, 13).last
+    assert not refills.putting_back
     world.asked = []
     refills.told()

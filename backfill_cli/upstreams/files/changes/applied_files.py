@@ -12,7 +12,7 @@ import shlex
 import zlib
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -104,6 +104,10 @@ class AppliedFiles:
             records=records,
             counts={**counts, **self.counts},
         )
+
+    def without_waiting(self) -> "AppliedFiles":
+        """The same of what was applied; of what followed, nothing."""
+        return replace(self, waiting=0, newest=None)
 
     def faults(self, there: Sequence[File]) -> Iterator[Mismatch]:
         """The files that differ from what was applied. there: the existing files after the pin, up to `last`."""

@@ -1,19 +1,20 @@
 """Files as a change log: a folder for each table, where change files land."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from backfill_cli.contracts import ArrowTasks, ChangeLog, Extras, TableSpec, own
 from backfill_cli.errors import START_OVER, ConfigError, Fatal, in_config
 from backfill_cli.formats import frames
 from backfill_cli.formats.listing import File, place
 from backfill_cli.model.names import in_order, unlike_text
-from backfill_cli.model.position import START, Position
+from backfill_cli.model.position import START, Position, table_of
 from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.model.units import nearest_first
 from backfill_cli.model.upstream import LogStart, Pin, UpstreamView
 from backfill_cli.spark.api import DataFrame, SparkSession
 from backfill_cli.spark.failures import spark_reading
+from backfill_cli.upstreams.files.changes.applied_files import AppliedFiles
 from backfill_cli.upstreams.files.changes.change_folder import ChangeFolder
 from backfill_cli.upstreams.files.changes.change_format import NO_CHANGES, ChangeFormat
 from backfill_cli.upstreams.files.changes.debezium import Debezium
@@ -142,6 +143,18 @@ class FilesChanges(ChangeLog):
             for name, log in folder.known().items():
                 if name in remembered:
                     log.recall(remembered[name])
+
+    def rejoined(self, memory: str, tables: Collection[str], before: str = "") -> str:
+        """What was pending as they left can have been corrected since, or removed."""
+
+        def told(memory: str, mine: bool) -> dict[str, str]:
+            logs = json.loads(memory or "{}").items()
+            return {log: text for log, text in logs if (table_of(log, known) in tables) == mine}
+
+        known = {*self._folders, *tables}
+        left = {log: AppliedFiles.of_text(text) for log, text in told(before, True).items()}
+        logs = told(memory, False) | {log: one.without_waiting().text() for log, one in left.items()}
+        return json.dumps(logs) if logs else ""
 
     def changes(self, spark: SparkSession, table: str, after: Position, up_to: Position, schema: str) -> DataFrame:
         columns = columns_of(schema)
