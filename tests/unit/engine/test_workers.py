@@ -216,7 +216,7 @@ def test_an_error_of_ours_in_a_worker_reaches_the_driver_as_text(spark: "SparkSe
         raise Transient("the broker is silent", "start it")
         yield
 
-    with pytest.raises(Exception, match=r"\[Transient\] the broker is silent :try .*start it.* :end"):
+    with pytest.raises(Exception, match=r"\[Transient:Transient\] the broker is silent :try .*start it.* :end"):
         workers.write(spark, ArrowTasks(make, alone(0), SCHEMA), tmp_path / "a", tmp_path)
 
 
