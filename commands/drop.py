@@ -101,6 +101,8 @@ def drop(
         return
     of_sink = "the sink was not asked" if without_sink else "its sink has no record of it"
     say(f"job {name}: dropped; " + (_of_rows(done) if done.known else of_sink))
+    for target in done.others:
+        say(f"{target} stays as it is: it was set aside, and another job has it by now")
     for line in _of_live(done.live):
         say(line)
     if done.left:

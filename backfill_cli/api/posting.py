@@ -28,7 +28,7 @@ def throttle(
     """As `post`, for what limits all tables together, or one table. Raises UsageError for one not there."""
     if table is None:
         return post(store, before, Verb.THROTTLE, rate, wait_s)
-    known = [one.name for one in store.definition(before.name).tables if not one.side]
+    known = store.definition(before.name).commanded
     if table not in known:
         raise UsageError(
             f"job {before.name!r}: table {table!r} does not exist{spell_known(table, known)}",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
 from backfill_cli.errors import BackfillError, StoppedEarly, UsageError, WaitTimedOut, command
-from backfill_cli.model.aside import out
+from backfill_cli.model.aside import Standing
 from backfill_cli.model.job import Verb
 from backfill_cli.model.refill import Extent, Refill, RefillState
 from backfill_cli.model.schema import columns_of, names_of, shown
@@ -91,8 +91,7 @@ def refill(
     cannot be refilled; then nothing has changed.
     """
     definition = catalog.definition(row.name)
-    aside = {one.table for one in out(definition.aside)}
-    if table in aside:
+    if table is not None and definition.standing(table) is Standing.ASIDE:
         return _put_back(catalog, row, definition, table, where, between)
     found = _table(definition, table)
     found = _as_held(catalog, definition, found)
@@ -127,8 +126,11 @@ def cancel(catalog: Catalog, row: JobRow, table: str | None) -> tuple[Refill, in
     """The pending refill of a table ends at the next barrier. Raises UsageError if there is none."""
     known = catalog.refills.pending(row.name)
     # of any table: also of one that the job no longer has
-    left = table is not None and any(one.table == table for one in known)
-    name = table if left else _table(catalog.definition(row.name), table).name
+    definition = catalog.definition(row.name)
+    left = table is not None and (
+        definition.standing(table) is Standing.ASIDE or any(one.table == table for one in known)
+    )
+    name = table if left else _table(definition, table).name
     pending = [one for one in known if one.table == name]
     if not pending:
         raise UsageError(

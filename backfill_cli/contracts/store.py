@@ -6,7 +6,7 @@ from typing import Protocol
 
 from backfill_cli.contracts.sink import SinkTable
 from backfill_cli.contracts.source import TakenTable
-from backfill_cli.model.aside import Aside
+from backfill_cli.model.aside import Aside, Standing, out, standing
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.limit import Limit
@@ -39,6 +39,20 @@ class JobDefinition:
     def has_tables_to_itself(self) -> bool:
         """Whether its tables cannot hold rows from before the job, so that they may be dropped with it."""
         return all(table.plain_inserts or table.side for table in self.tables)
+
+    def standing(self, table: str) -> Standing | None:
+        """What the table is to the job; None: nothing."""
+        return standing(table, [one.name for one in self.tables if not one.side], self.aside)
+
+    def others_in(self, table: str) -> list[str]:
+        """The tables that it could go on with if this one left: never none, see `of_one_table`."""
+        own = [one.name for one in self.tables if not one.side and one.name != table]
+        return [name for name in own if self.standing(name) is Standing.IN]
+
+    @property
+    def commanded(self) -> list[str]:
+        """The tables that commands can be of: its own, and those that are set aside."""
+        return [*(one.name for one in self.tables if not one.side), *(one.table for one in out(self.aside))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,19 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Cursor
+
+
+class Standing(StrEnum):
+    """What a table is to its job. BACK: a table of it whose rows are not right before its refill is done."""
+
+    IN = "is in the job"
+    ASIDE = "is set aside"
+    BACK = "is being put back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,14 @@ def read(told: str | None) -> tuple[Aside, ...]:
 def out(tables: Iterable[Aside]) -> tuple[Aside, ...]:
     """Those of these that the job goes on without."""
     return tuple(one for one in tables if one.refill is None)
+
+
+def standing(table: str, tables: Iterable[str], aside: Iterable[Aside]) -> Standing | None:
+    """What a table is to a job with these tables; None: nothing. aside: see `JobDefinition`."""
+    before = next((one for one in aside if one.table == table), None)
+    if table in tables:
+        return Standing.IN if before is None or before.refill is None else Standing.BACK
+    return None if before is None else Standing.ASIDE
 
 
 def put_back(one: Aside, refill: int) -> Aside:

@@ -4,14 +4,13 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.engine.job.aside import require_aside
 from backfill_cli.engine.job.checks import estimate_of, planned_of
 from backfill_cli.engine.job.drop import require_unqueried
-from backfill_cli.engine.job.join import joined, require_known, require_removable
+from backfill_cli.engine.job.join import joined, require_absent, require_kept, require_known, require_removable
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
     changed_keys,
@@ -21,7 +20,7 @@ from backfill_cli.engine.job.select import (
     require_same_strategy,
 )
 from backfill_cli.errors import Command, SinkInUse, UsageError, command
-from backfill_cli.model.aside import out
+from backfill_cli.model.aside import Standing
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Verb
 from backfill_cli.model.reports import PlannedTable
@@ -79,6 +78,7 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
     job = catalog.definition(name)
     if config is not None:
         require_of_job(name, config, Verb.ADD)
+    require_absent(job, table)
     told = [] if config is None else [one for one in config.tree["tables"] if one["name"] == table]
     options = config.options_by_table(table) if config is not None and told else {}
     whole = from_stored(job.config)
@@ -115,13 +115,9 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
     """A table leaves the job. Raises UsageError for one that has to stay, or, with_rows, whose rows have to."""
     job = catalog.definition(name)
-    if any(one.table == table for one in out(job.aside)):
-        if with_rows:
-            raise UsageError(
-                f"table {table!r} is set aside: it cannot be dropped with its rows",
-                "let it stay: " + command(f"remove {name} --table {quote(table)}"),
-            )
-        return Change("", table=table)
+    if job.standing(table) is Standing.ASIDE:
+        require_kept(job, table, with_rows)
+        return Change("", table=table, rates=((table, None),))
     require_known(job, table)
     config = from_stored(job.config)
     require_removable(job, config.unreached_upstream())

@@ -122,11 +122,11 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
             else "check [job] name and [sink]; a new job begins with: " + command("start --config job.toml"),
         )
     kept = decode(JobDefinition, saved.definition)
-    config = present(kept, config)
+    control, config = config.control, present(kept, config)  # the rates of tables that are set aside, too
     require_same(kept, config, known=known)
     definition = replace(kept, config=config.stored(), config_file=config.file)
     markers = resources.with_retries(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)
-    catalog.rebuild(definition, checkpoint, config.control, token, lock)
+    catalog.rebuild(definition, checkpoint, control, token, lock)
     resources.with_retries(lambda: take(name, catalog, resources.sink, held))

@@ -5,6 +5,7 @@ Everything is checked first, then done in an order that the same command can rep
 
 import json
 import shutil
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Sink, SinkTable, Swap
+from backfill_cli.contracts.refusals import TargetTaken
 from backfill_cli.engine.job.aside import tables_of
 from backfill_cli.engine.job.held import settle
 from backfill_cli.engine.job.ownership import require_lost, start_over_named
@@ -23,6 +25,7 @@ from backfill_cli.errors import (
     HistoryGone,
     NoSuchJob,
     StateConflict,
+    Transient,
     UsageError,
     command,
 )
@@ -37,7 +40,8 @@ class Dropped:
     """known: whether the sink knew the job; it does not if the job was dropped half-way, or if its file is gone.
 
     left: the statements that remove what is still in the upstream. why: why it is. tables: the sink's. gone:
-    whether they were dropped with their rows; otherwise they stay. live: names that people query and that are, and
+    whether they were dropped with their rows; otherwise they stay. others: those that were set aside and that
+    other jobs have taken since, which stay as they are. live: names that people query and that are, and
     stay, views of these tables.
     """
 
@@ -47,6 +51,7 @@ class Dropped:
     tables: tuple[str, ...] = ()
     gone: bool = False
     live: tuple[LiveName, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def drop(
@@ -72,7 +77,7 @@ def drop(
             catalog.leave_nothing(lock)
             return done
         definition = catalog.definition(name)
-        dropped = _to_drop(definition) if with_rows else ()
+        dropped, others = _to_drop(definition) if with_rows else (), set[str]()
         try:
             config = from_stored(definition.config)
         except ConfigError:
@@ -94,7 +99,8 @@ def drop(
             hit("drop-claimed")
             if ours:
                 if known and dropped:  # first, because it can be refused while nothing has changed
-                    resources.sink.drop(dropped)
+                    others = _of_others(definition, resources.sink)
+                    resources.sink.drop([one for one in dropped if one.name not in others])
                     hit("drop-tables-dropped")
                 left.release(resources, begun)
                 if not without_sink:
@@ -105,7 +111,8 @@ def drop(
             catalog.drop(name, lock)
             catalog.leave_nothing(lock)
             gone = known and ours and with_rows
-            return Dropped(known, left.statements, left.why, _tables(definition), gone, live)
+            stay = tuple(one.target for one in dropped if one.name in others and not one.side)
+            return Dropped(known, left.statements, left.why, _tables(definition, others), gone, live, stay)
 
 
 def _forgotten(name: str, definition: JobDefinition, catalog: Catalog, lock: JobLock) -> Dropped:
@@ -182,8 +189,26 @@ def _refuse_queried(name: str, live: tuple[LiveName, ...]) -> None:
         )
 
 
-def _tables(definition: JobDefinition) -> tuple[str, ...]:
-    return tuple(table.target for table in tables_of(definition) if not table.side)
+def _of_others(definition: JobDefinition, sink: Sink) -> set[str]:
+    """The names of the tables that are set aside and that other jobs have by now; the rest are this job's again.
+
+    A table that is set aside has no marker: its name alone makes it nobody's.
+    """
+    others = set[str]()
+    for table in tables_of(definition)[len(definition.tables) :]:
+        try:
+            sink.prepare(definition.name, [table], True)
+        except TargetTaken:
+            others.add(table.name)
+        except Transient:
+            raise
+        except BackfillError:  # what it lacks, or has, is no reason to keep it: whose it is was asked first
+            continue
+    return others
+
+
+def _tables(definition: JobDefinition, others: Collection[str] = ()) -> tuple[str, ...]:
+    return tuple(one.target for one in tables_of(definition) if not one.side and one.name not in others)
 
 
 def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, bool]:
@@ -332,14 +357,16 @@ def drop_from_sink(
         instead = f"drop {name} --sink job.toml{rows} --without-upstream --confirm {name}"
         left = _Left(instead, config, definition.pin, without_upstream)
         left.require_able(resources)
+        others = _of_others(definition, sink) if dropped else set()
         if dropped:
-            sink.drop(dropped)
+            sink.drop([one for one in dropped if one.name not in others])
             hit("drop-tables-dropped")
         left.release(resources, None)
         _remove_files(stored, name)
         hit("drop-unstaged")
         sink.forget(name)
-        return Dropped(True, left.statements, left.why, _tables(definition), bool(dropped), live)
+        stay = tuple(one.target for one in dropped if one.name in others and not one.side)
+        return Dropped(True, left.statements, left.why, _tables(definition, others), bool(dropped), live, stay)
 
 
 def _remove_files(config: JobConfig, name: str) -> None:

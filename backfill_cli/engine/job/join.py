@@ -7,6 +7,7 @@ its pin. Nothing else of the job changes.
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import JobDefinition, Pinned, SinkTable, Source
@@ -17,6 +18,7 @@ from backfill_cli.engine.job.select import require_apart, require_keys, require_
 from backfill_cli.engine.staging.files import nothing_left
 from backfill_cli.engine.staging.sample import Sampled, require_readable
 from backfill_cli.errors import Hint, UsageError, command
+from backfill_cli.model.aside import Standing
 from backfill_cli.model.change import Change
 from backfill_cli.model.position import table_of
 from backfill_cli.model.units import spell_known
@@ -79,9 +81,7 @@ def joined(
 
 def require_joinable(job: JobDefinition, table: str, upstream: Source) -> None:
     """A table can join the job. Raises UsageError saying why not, and what can be done instead."""
-    known = [one.name for one in job.tables if not one.side]
-    if table in known:
-        raise UsageError(f"job {job.name!r} has table {table!r} already", command(f"status {job.name}"))
+    require_absent(job, table)
     capabilities = upstream.capabilities
     why = None
     if job.strategy == "chain":
@@ -94,6 +94,20 @@ def require_joinable(job: JobDefinition, table: str, upstream: Source) -> None:
         raise UsageError(f"table {table!r} cannot join job {job.name!r}: {why}", APART)
 
 
+def require_absent(job: JobDefinition, table: str) -> None:
+    """The job has no such table, nor one that is set aside. Raises UsageError."""
+    match job.standing(table):
+        case None:
+            return
+        case Standing.ASIDE:
+            raise UsageError(
+                f"job {job.name!r}: table {table!r} is set aside",
+                "put it back: " + command(f"refill {job.name} --table {quote(table)}"),
+            )
+        case _:
+            raise UsageError(f"job {job.name!r} has table {table!r} already", command(f"status {job.name}"))
+
+
 def _are_apart(job: JobDefinition, one_log: bool) -> bool:
     """Whether each table has logs of its own, as their names say. one_log: what several tables have in common."""
     tables = [one.name for one in job.tables if not one.side]
@@ -101,7 +115,7 @@ def _are_apart(job: JobDefinition, one_log: bool) -> bool:
 
 
 def require_known(job: JobDefinition, table: str) -> None:
-    """The table is one of the job's, and not its last. Raises UsageError."""
+    """The table is one of the job's, which goes on with another one. Raises UsageError."""
     known = [one.name for one in job.tables if not one.side]
     if table not in known:
         raise UsageError(
@@ -112,6 +126,21 @@ def require_known(job: JobDefinition, table: str) -> None:
         raise UsageError(
             f"{table!r} is the only table of job {job.name!r}",
             "to forget the job: " + command(f"drop {job.name} --confirm {job.name}"),
+        )
+    if not job.others_in(table):
+        back = next(one for one in known if one != table)
+        raise UsageError(
+            f"job {job.name!r} cannot go on without table {table!r}: table {back!r} {Standing.BACK}",
+            "try again once that is done: " + command(f"status {job.name}"),
+        )
+
+
+def require_kept(job: JobDefinition, table: str, with_rows: bool) -> None:
+    """The rows of a table that is set aside are to stay. Raises UsageError: nobody says whose they are now."""
+    if with_rows:
+        raise UsageError(
+            f"table {table!r} is set aside: it cannot be dropped with its rows",
+            "let it stay: " + command(f"remove {job.name} --table {quote(table)}"),
         )
 
 

@@ -120,7 +120,7 @@ def _last_of(table: str, job: JobDefinition, recovered: Recovered, resources: Re
 def of_one_table(error: BackfillError, job: JobDefinition, config: JobConfig) -> str | None:
     """The table that is to be set aside for this error; None where the run ends with it."""
     own, table = [one.name for one in job.tables if not one.side], error.table
-    if not table or isinstance(error, Transient | Held) or table not in own or len(own) == 1:
+    if not table or isinstance(error, Transient | Held) or table not in own or not job.others_in(table):
         return None
     if not config.sets_aside(table):
         return None

@@ -323,7 +323,7 @@ class Orchestrator(Generic[S]):
 
     def _next(self, commands: tuple[Command, ...]) -> Barrier:
         """The next barrier; its number is the only thing that depends on the time of day."""
-        tables = {table.name for table in self._job.tables}
+        tables = {*(table.name for table in self._job.tables), *self._job.aside}
         return Barrier.taking(commands, self._last_epoch, self._ports.now_ms(), self.state.control, tables)
 
     def _take(self, barrier: Barrier) -> None:

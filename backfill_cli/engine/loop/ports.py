@@ -127,14 +127,14 @@ class Settings:
 class Job:
     """What never changes while a runner holds the job. definition: JSON that the sink keeps (see SavedJob).
 
-    aside: whether it has lost a table, which was set aside.
+    aside: tables that are set aside or being put back: it keeps their rates, and its sink may have lost one.
     """
 
     name: str
     token: int
     tables: tuple[SinkTable, ...]
     definition: str
-    aside: bool = False
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

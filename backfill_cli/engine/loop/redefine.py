@@ -17,16 +17,16 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job.aside import require_aside
 from backfill_cli.engine.job.drop import require_unqueried
-from backfill_cli.engine.job.join import joined, require_joinable, require_known, require_removable
+from backfill_cli.engine.job.join import joined, require_joinable, require_kept, require_known, require_removable
 from backfill_cli.engine.job.ownership import forget_strays, owners_sought
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import require_same, require_same_strategy, strategy_of
+from backfill_cli.engine.job.select import present, require_same, require_same_strategy, strategy_of
 from backfill_cli.engine.job.side_tables import late_tables
 from backfill_cli.engine.loop.checkpoints import promised, with_table, without_table
 from backfill_cli.engine.staging.quarantine import side_name
 from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, UsageError, command
 from backfill_cli.failpoint import hit
-from backfill_cli.model.aside import Aside, out, put_back
+from backfill_cli.model.aside import Aside, Standing, out, put_back
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
 from backfill_cli.model.codec import decode
@@ -72,7 +72,7 @@ def redefined(
                     made = _with_table(job, change, recovered, fresh, catalog)
                 case Verb.PUT_BACK:
                     made = _put_back(job, change, recovered, fresh, catalog)
-                case Verb.REMOVE if change.table in [one.table for one in out(job.aside)]:
+                case Verb.REMOVE if job.standing(change.table) is Standing.ASIDE:
                     made = _forgotten(job, change, fresh)
                 case Verb.REMOVE:
                     made = _without_table(job, change, recovered, fresh, catalog)
@@ -101,7 +101,7 @@ def redefined(
 def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
     """The config that the job gets. A table joins or leaves the one of now, not the one that the command saw."""
     if verb is Verb.SET:
-        return from_stored(change.config)
+        return present(job, from_stored(change.config))
     now = from_stored(job.config)
     if verb is Verb.ADD:
         return now.with_table(json.loads(change.config), json.loads(change.options))
@@ -155,7 +155,8 @@ def _configured(job: JobDefinition, change: Change, resources: Resources, catalo
     resources.with_retries(lambda: resources.upstream.restore(job.pin))
     tables = (*job.tables, *late)
     resources.with_retries(lambda: resources.sink.prepare(job.name, tables, into_existing=True))
-    return _Made(replace(job, config=change.config, config_file=change.file or job.config_file, tables=tables))
+    config = resources.config.stored()
+    return _Made(replace(job, config=config, config_file=change.file or job.config_file, tables=tables))
 
 
 def _with_table(
@@ -203,7 +204,7 @@ def _put_back(
         change = replace(change, into_existing=True, mark=uuid.uuid4().hex[:12])
         resources.with_retries(lambda: resources.sink.leave(job.name, [one.name for one in kept]))
         try:
-            made = joined(job, change, catalog, resources, alone, try_it=False)
+            made = joined(without_aside(job, name), change, catalog, resources, alone, try_it=False)
             plain = {one.name: one.plain_inserts for one in kept}
             tables = tuple(replace(one, plain_inserts=plain.get(one.name, True)) for one in made.tables)
             resources.with_retries(lambda: resources.sink.prepare(job.name, tables, True))
@@ -262,6 +263,7 @@ def _goes_on(before: Aside, pin: Pin, alone: Resources) -> bool:
 
 def _forgotten(job: JobDefinition, change: Change, resources: Resources) -> _Made:
     """The job, which no longer remembers a table that was set aside; nor does its upstream."""
+    require_kept(job, change.table, change.with_rows)
     before = aside_of(job, change.table)
     whole = resources.config.with_table(json.loads(before.section), json.loads(before.options))
     with (
@@ -270,7 +272,12 @@ def _forgotten(job: JobDefinition, change: Change, resources: Resources) -> _Mad
     ):
         if (lease := alone.upstream.lease) is not None:
             lease.leave(change.table, job.pin)
-    return _Made(replace(job, aside=tuple(one for one in job.aside if one.table != change.table)))
+    return _Made(without_aside(job, change.table))
+
+
+def without_aside(job: JobDefinition, table: str) -> JobDefinition:
+    """The job, which does not remember that the table was set aside."""
+    return replace(job, aside=tuple(one for one in job.aside if one.table != table))
 
 
 def aside_of(job: JobDefinition, table: str) -> Aside:
@@ -301,7 +308,7 @@ def _without_table(
         require_unqueried(job.name, table.target, catalog)
     names = {table.name for table in gone}
     definition = replace(
-        job,
+        without_aside(job, name),  # of one that was being put back: its refill ends
         config=resources.config.stored(),
         fingerprint=json.dumps(resources.config.fingerprint()),
         pin=job.pin.without(name),

@@ -394,7 +394,8 @@ class _Run:
         upstream, stager, spooled = resources.with_retries(
             lambda: self._parts(store, definition, config, resources)
         )
-        job = Job(self.name, claim.token, definition.tables, encode(definition), bool(definition.aside))
+        aside = tuple(one.table for one in definition.aside)
+        job = Job(self.name, claim.token, definition.tables, encode(definition), aside)
         recovered = resources.with_retries(lambda: recover(job, store, resources.sink, stager, _now_ms(), found))
         if spooled is not None:
             resources.with_retries(lambda: spooled.take_up(recovered.committed, store.spooled()))

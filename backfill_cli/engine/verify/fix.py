@@ -91,7 +91,7 @@ def fix(
                 verification = Verification.of(definition, config, resources, False, asked, steps)
                 resources.with_retries(lambda: take(job, catalog, resources.sink, held))
                 stager = SparkStager(lambda: resources.spark, resources.upstream, config)
-                aside = bool(definition.aside)
+                aside = tuple(one.table for one in definition.aside)
                 runner = Job(job, claim.token, definition.tables, encode(definition), aside)
                 fixing = _Fixing(runner, definition, claim.store, resources, stager, heartbeat)
                 # Noted before it is fixed, too: `status` is right after a kill.

@@ -100,7 +100,7 @@ def _recovered(s: Scene, claim: Claim, resources: Resources) -> None:
     )
     resources.sink.prepare("orders", job.tables, into_existing=True)
     forget_strays(job, claim.store.load().committed, resources.sink, lambda _said: None)
-    runner = Job("orders", claim.token, job.tables, encode(job), bool(job.aside))
+    runner = Job("orders", claim.token, job.tables, encode(job), tuple(one.table for one in job.aside))
     recover(runner, claim.store, resources.sink, stager, 700)
 
 
