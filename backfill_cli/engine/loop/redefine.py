@@ -17,7 +17,14 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job.aside import require_aside
 from backfill_cli.engine.job.drop import require_unqueried
-from backfill_cli.engine.job.join import joined, require_joinable, require_kept, require_known, require_removable
+from backfill_cli.engine.job.join import (
+    joined,
+    require_absent,
+    require_joinable,
+    require_kept,
+    require_known,
+    require_removable,
+)
 from backfill_cli.engine.job.ownership import forget_strays, owners_sought
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import present, require_same, require_same_strategy, strategy_of
@@ -66,6 +73,7 @@ def redefined(
     change = Change.read(asked.payload)
     try:
         with _faults_named(job.name), ExitStack() as tried:
+            _require_standing(job, asked.verb, change)
             fresh = tried.enter_context(opened_as(_changed(job, asked.verb, change), resources, tell))
             match asked.verb:
                 case Verb.ADD:
@@ -96,6 +104,19 @@ def redefined(
     fresh.patience_s = fresh.config.retry.limit_s
     fresh.with_retries(lambda: forget_strays(after, committed, fresh.sink, tell))
     return after, fresh.config, fresh
+
+
+def _require_standing(job: JobDefinition, verb: Verb, change: Change) -> None:
+    """The table is still to the job what the command took it for. Raises UsageError."""
+    match verb:
+        case Verb.ADD:
+            require_absent(job, change.table)  # else what follows would forget the job's own
+        case Verb.PUT_BACK:
+            aside_of(job, change.table)
+        case Verb.REMOVE if job.standing(change.table) is Standing.ASIDE:
+            require_kept(job, change.table, change.with_rows)
+        case Verb.REMOVE:
+            require_known(job, change.table)
 
 
 def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
@@ -169,7 +190,7 @@ def _with_table(
     _require_nothing_promised(recovered)
     with opened_as(resources.config.of_tables({change.table}), resources, resources.tell) as alone:
         names = [change.table]
-        require_joinable(job, change.table, resources.upstream)  # else what follows would forget the job's own
+        require_joinable(job, change.table, resources.upstream)
         resources.with_retries(lambda: resources.sink.leave(job.name, names))  # of a job that lost its catalog
         try:
             made = joined(job, change, catalog, resources, alone, try_it=False)
@@ -263,7 +284,6 @@ def _goes_on(before: Aside, pin: Pin, alone: Resources) -> bool:
 
 def _forgotten(job: JobDefinition, change: Change, resources: Resources) -> _Made:
     """The job, which no longer remembers a table that was set aside; nor does its upstream."""
-    require_kept(job, change.table, change.with_rows)
     before = aside_of(job, change.table)
     whole = resources.config.with_table(json.loads(before.section), json.loads(before.options))
     with (
@@ -300,7 +320,6 @@ def _without_table(
 ) -> _Made:
     """The job without a table. Its rows are dropped where that was asked for. Raises what refuses it."""
     name = change.table
-    require_known(job, name)
     require_removable(job, resources.upstream)
     _require_nothing_promised(recovered)
     gone = [table for table in job.tables if name == table.name or table.name == side_name(name)]

@@ -170,6 +170,15 @@ def test_one_that_is_to_be_dropped_with_its_rows_stays_where_it_is_set_aside_fir
     two.sql(two.sink, "SELECT error(name) FROM refunds WHERE name <> 'kept'")
 
 
+def test_nor_does_the_last_table_leave_where_the_other_is_set_aside_first(two: Scene) -> None:
+    assert two.run(*REMOVE, "orders").exit_code == 0
+    with live(two) as claim:
+        aside(two, claim)
+    stop(two)
+    assert "was refused: 'orders' is the only table of job 'orders'" in by_a_run(two)
+    assert standing_of(two) == {"orders": Standing.IN, "refunds": Standing.ASIDE}
+
+
 def test_a_set_that_waits_while_a_table_is_set_aside_is_taken_without_it(two: Scene) -> None:
     (two.folder / "job.toml").write_text(SHOP.replace('limit = "1s"', 'limit = "2s"') + REFUNDS)
     with live(two) as claim:
