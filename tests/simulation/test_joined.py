@@ -31,6 +31,8 @@ from .world import Crash
 
 SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "7000")) // 40
 LEFT_OUT = {Verb.REFILL, Verb.CANCEL_REFILL, *REDEFINES}
+DRAWN = {Verb.SET, Verb.ADD, Verb.REMOVE}
+"""Of those that redefine a job. No table is set aside here, so none is put back."""
 
 
 def sink_table(name: str) -> SinkTable:
@@ -175,9 +177,7 @@ class JoinSchedule:
         if self.random.random() >= often:
             return
         redefining = not any(one.verb in REDEFINES for one in self.store.inbox) and self.random.random() < 0.5
-        verb = self.random.choice(
-            [one for one in Verb if (one in REDEFINES if redefining else one not in LEFT_OUT)]
-        )
+        verb = self.random.choice([one for one in Verb if (one in DRAWN if redefining else one not in LEFT_OUT)])
         table = "" if verb in (Verb.SET,) or not redefining else self.random.choice(TABLES)
         change = Change("{}", table=table, with_rows=verb is Verb.REMOVE and self.random.random() < 0.5)
         self.posted += 1
