@@ -421,6 +421,10 @@ class StateConflict(Fatal):
     pass
 
 
+_OF_NO_TABLE = (Transient, SparkEnded, SpoolFull, StateConflict)
+"""What ends for all tables together: only what raises one of these can know that it is of one table."""
+
+
 @contextmanager
 def of_table(name: str, *more: type[BackfillError]) -> Iterator[None]:
     """An error in the block is of this table, if its kind says so: of data, or one of `more`.
@@ -430,6 +434,6 @@ def of_table(name: str, *more: type[BackfillError]) -> Iterator[None]:
     try:
         yield
     except BackfillError as error:
-        if error.table is None and isinstance(error, (BadData, *more)) and not isinstance(error, Transient):
+        if error.table is None and isinstance(error, (BadData, *more)) and not isinstance(error, _OF_NO_TABLE):
             error.table = name
         raise

@@ -18,6 +18,10 @@ class SplitStatus(StrEnum):
     FINISHED = "finished"
 
 
+UNREAD = frozenset({SplitStatus.NOT_STARTED, SplitStatus.CONSUMING})
+"""Of a split of a snapshot: rows of it are still to be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """A part of a pinned snapshot: a file, a key range. Never changes once pinned.

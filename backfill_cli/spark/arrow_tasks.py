@@ -187,7 +187,8 @@ def _one_knows_us(spark: SparkSession) -> bool:
             return False
         raise
     if said != __version__:
-        raise Fatal(f"Spark's executors have backfill-cli {said}, but this is {__version__}", SAME_PACKAGE)
+        told = f"Spark's executors have backfill-cli {said}, but this is {__version__}"
+        raise Fatal(told, SAME_PACKAGE).of("")
     return True
 
 

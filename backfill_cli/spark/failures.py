@@ -139,7 +139,8 @@ def reading(path: str, what: str, hint: Hint | str = RENAME_HINT) -> Iterator[No
     except FileNotFoundError as exc:
         raise Fatal(f"{path}: {GONE}", RESTORE) from exc
     except PermissionError as exc:
-        raise Fatal(f"{path}: not readable: {exc.strerror}", "give this user permission to read it") from exc
+        denied = Fatal(f"{path}: not readable: {exc.strerror}", "give this user permission to read it")
+        raise denied.of("") from exc  # of the user that reads, who reads all tables
     except pa.ArrowInvalid as exc:
         raise BadData(f"{path}: not a complete {what} file: {_one_line(exc)}", hint) from exc
     except OSError as exc:
@@ -170,7 +171,7 @@ def from_spark(exc: BaseException, way_on: Hint | str = RENAME_HINT) -> Backfill
         return Transient("one of Spark's Python workers was killed, or ran out of memory", RETRIED)
     lacks = re.search(r"No module named '((?:backfill_cli|pyarrow|confluent_kafka)[\w.]*)'", text)
     if lacks:
-        return Fatal(f"Spark's executors have no Python module {lacks[1]}", SAME_PACKAGE)
+        return Fatal(f"Spark's executors have no Python module {lacks[1]}", SAME_PACKAGE).of("")
     if (of_store := meant("Spark", text)) is not None:
         return of_store
     if "FAILED_READ_FILE" not in text and "PATH_NOT_FOUND" not in text and "FileNotFoundException" not in text:

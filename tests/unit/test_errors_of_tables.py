@@ -11,13 +11,15 @@ from backfill_cli.errors import (
     Fatal,
     HistoryGone,
     LogFirst,
+    SparkEnded,
+    SpoolFull,
     StateConflict,
     Transient,
     UsageError,
     of_table,
 )
 from backfill_cli.model.failures import cause_of
-from backfill_cli.spark.failures import from_spark, raising_in_worker
+from backfill_cli.spark.failures import from_spark, raising_in_worker, reading
 from backfill_cli.spark.object_store import meant
 
 
@@ -27,13 +29,17 @@ def raised_in(name: str, error: BackfillError, *more: type[BackfillError]) -> Ba
     return caught.value
 
 
-@pytest.mark.parametrize("kind", [Fatal, UsageError, HistoryGone, StateConflict, Transient])
+ENDS_ALL = (Transient, StateConflict, SparkEnded, SpoolFull)
+
+
+@pytest.mark.parametrize("kind", [Fatal, UsageError, HistoryGone, *ENDS_ALL])
 def test_only_data_is_of_the_table_that_is_dealt_with_and_what_its_block_says_more(
     kind: type[BackfillError],
 ) -> None:
     assert raised_in("orders", BadData("a value")).table == "orders"
     assert raised_in("orders", kind("no server")).table is None
-    assert raised_in("orders", kind("its files"), kind).table == (None if kind is Transient else "orders")
+    assert raised_in("orders", kind("its files"), kind).table == (None if kind in ENDS_ALL else "orders")
+    assert raised_in("orders", kind("all files"), BackfillError).table == (None if kind in ENDS_ALL else "orders")
 
 
 def test_what_knows_better_stays() -> None:
@@ -45,6 +51,15 @@ def test_an_object_store_that_denies_access_is_of_no_table() -> None:
     error = meant("s3://bucket/orders", "When getting information: AWS Error ACCESS_DENIED during HeadObject")
     assert error is not None
     assert raised_in("orders", error, Fatal).table == ""
+
+
+def test_a_right_that_the_reading_user_lacks_and_a_package_that_executors_lack_are_of_no_table() -> None:
+    with pytest.raises(Fatal) as denied, reading("/snap/orders/p.parquet", "Parquet"):
+        raise PermissionError(13, "Permission denied")
+    lacks = from_spark(RuntimeError("ModuleNotFoundError: No module named 'backfill_cli.spark'"))
+    assert lacks is not None
+    for error in (denied.value, lacks):
+        assert raised_in("orders", error, Fatal).table == ""
 
 
 @pytest.mark.parametrize("table", ["orders", 'my "schema"."t,1] x"', None])

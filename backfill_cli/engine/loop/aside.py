@@ -14,26 +14,30 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.jobs import spell_tables
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobDefinition, Pinned, SinkTable
+from backfill_cli.contracts import JobDefinition, JobStore, Pinned, SinkTable
 from backfill_cli.engine.job.aside import require_able
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import strategy_of
 from backfill_cli.engine.loop.checkpoints import promised
 from backfill_cli.engine.loop.redefine import Tell, opened_as
 from backfill_cli.engine.staging.quarantine import side_name
-from backfill_cli.errors import BackfillError, Held, Transient, UsageError
+from backfill_cli.errors import BackfillError, BadData, Held, Transient, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
-from backfill_cli.model.job import Barrier, Mutations
+from backfill_cli.model.job import Barrier, Mutations, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import table_of
 from backfill_cli.model.refill import Refill, RefillState
+from backfill_cli.model.split import UNREAD
 from backfill_cli.strategies import Strategy, StrategyState
 
 SET_ASIDE = "set aside"
 """Begins the ledger's entry for it."""
+
+LINES = 100
+"""Of the ledger, that are looked at: more lines of commands in a row nobody types."""
 
 
 def set_aside(
@@ -129,6 +133,47 @@ def of_one_table(error: BackfillError, job: JobDefinition, config: JobConfig) ->
     except UsageError:
         return None
     return table
+
+
+def of_all(
+    job: JobDefinition,
+    config: JobConfig,
+    resources: Resources,
+    store: JobStore,
+    catalog: Catalog,
+    table: str,
+    cause: BackfillError,
+) -> str | None:
+    """Why the error may be of all tables, though it was met at this one: none is set aside then. None: it is not.
+
+    The look of each barrier is taken at the other tables, at this moment. A failure that is not of its data may be
+    of what only a read or a commit meets: of such, no second table is set aside before the others have committed
+    an epoch.
+    """
+    if job.aside and not isinstance(cause, BadData):
+        last = max(job.aside, key=lambda one: one.since)
+        since = [one for one in catalog.ledger(job.name, LINES) if one.epoch > last.since]
+        if all(one.mutations for one in since):
+            return f"the others have committed nothing since {last.table} was set aside"
+    try:
+        with opened_as(_without(config, table), resources, lambda _: None) as fresh:
+            _look(fresh, job, resources.with_retries(store.load), table)
+    except BackfillError as error:
+        return f"the others fail, too: {error.message}"
+    return None
+
+
+def _look(fresh: Resources, job: JobDefinition, recovered: Recovered, table: str) -> None:
+    """Upstream is as the job's other tables need it. Raises what is wrong with it."""
+    upstream, pin = fresh.upstream, job.pin.without(table)
+    strategy = strategy_of(fresh.config, upstream.capabilities, pin)
+    at = _left(recovered, strategy, table, job.tables).committed
+    fresh.with_retries(lambda: upstream.restore(pin))
+    if at.memory:
+        upstream.recall(at.memory)
+    if strategy.thaw(at.state, at.splits, recovered.control).beside:
+        upstream.read_on({of for (of, _), one in at.splits.items() if one.status in UNREAD})
+    fresh.with_retries(lambda: upstream.observe(at.position, at.phase is Phase.SNAPSHOT))
 
 
 def not_put_back(job: JobDefinition, refills: Sequence[Refill | None]) -> tuple[str, Limit] | None:

@@ -55,14 +55,13 @@ from backfill_cli.model.guard import Order
 from backfill_cli.model.job import JobState, Verb, of_table
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Refill
-from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.split import UNREAD
 from backfill_cli.spark import driver
 from backfill_cli.strategies import StrategyState
 
 SIGNALLED = "a signal"
 ASKED = "a stop was requested"
 RATE = "throttle.rate"
-UNREAD = frozenset({SplitStatus.NOT_STARTED, SplitStatus.CONSUMING})
 
 
 def start(
@@ -259,13 +258,17 @@ class _Run:
         """The job without the table that the error is of, which is set aside. Raises it if it is of none."""
         if not error.table:
             raise error
-        from backfill_cli.engine.loop.aside import of_one_table, set_aside  # few runs need it
+        from backfill_cli.engine.loop.aside import of_all, of_one_table, set_aside  # few runs need it
 
         job = replace(job, aside=self.catalog.definition(job.name).aside)
         table = of_one_table(error, job, config)
         if table is None:
             raise error
         cause = error.__cause__ if isinstance(error.__cause__, BackfillError) else error
+        all_of_them = of_all(job, config, resources, claim.store, self.catalog, table, cause)
+        if all_of_them is not None:
+            self.watcher.tell(f"{table} is not set aside: {all_of_them}")
+            raise error
         why = Limit(cause.message, hint=cause.hint)
         store, tell = claim.store, self.watcher.tell
         return set_aside(job, config, resources, store, opened, tell, claim.token, table, why)

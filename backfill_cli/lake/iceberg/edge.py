@@ -114,11 +114,11 @@ class reading_metadata:
                     f"correct [spark.conf] '{self._option}credential', or '{self._option}token'; or "
                     "let its user read the table"
                 ),
-            ) from exc
+            ).of("") from exc
         if isinstance(exc, ValidationError | exceptions.ValidationError):
             wrong = unknown_type(self._place, exc)
             raise wrong or Fatal(f"table {self._place}: its metadata cannot be read: {said}", FROM_COPY) from exc
         if isinstance(exc, PermissionError):
-            raise Fatal(f"table {self._place}: {said}", "give this user the right to read it") from exc
+            raise Fatal(f"table {self._place}: {said}", "give this user the right to read it").of("") from exc
         if isinstance(exc, OSError):
             raise Transient(f"table {self._place}: {said}", RETRIED) from exc

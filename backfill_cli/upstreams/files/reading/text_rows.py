@@ -96,7 +96,7 @@ def frame(
 ) -> DataFrame:
     """The rows of these parts, as `of_tasks`. Raises Fatal if workers do not have this package."""
     if not arrow_tasks.workers_know_us(spark):
-        raise Fatal("text files are read by backfill-cli in Spark's executors, which lack it", SAME_PACKAGE)
+        raise Fatal("text files are read by backfill-cli in Spark's executors, which lack it", SAME_PACKAGE).of("")
     return of_tasks(spark, packed(parts, arrow_tasks.cores(spark)), partial(make, rows), rows)
 
 

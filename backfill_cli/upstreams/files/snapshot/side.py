@@ -196,7 +196,7 @@ class TableSnapshot:
                 in_config(f"remove '{mode}' from [spark.conf]"),
             )
         if foreign and not workers:
-            raise Fatal(f"{foreign[0]}: Spark's own reader cannot {why}", SAME_PACKAGE)
+            raise Fatal(f"{foreign[0]}: Spark's own reader cannot {why}", SAME_PACKAGE).of("")
         workers = workers and mode is None
         judged, left = list[SnapshotRead](), list[SnapshotRead]()  # row by row, where rows can be quarantined
         for read in reads:

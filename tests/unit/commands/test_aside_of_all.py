@@ -1,0 +1,104 @@
+"""One outage is of all tables: none of them is set aside for it, and the run ends with its cause."""
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hint_scene import Scene, scene
+from test_command_aside import ASIDE, aside, two
+from test_command_tables import REFUNDS, live, s, stop, taken
+
+from backfill_cli.config import from_stored, load
+from backfill_cli.engine.job.resources import NoWatcher, Resources
+from backfill_cli.engine.loop.aside import of_all
+from backfill_cli.engine.loop.run import _Run
+from backfill_cli.errors import BackfillError, BadData, Fatal
+from backfill_cli.model.checkpoint import EpochRecord
+from backfill_cli.model.plan import EpochPlan, Staged
+
+__all__ = ["s", "scene", "two"]
+
+pytestmark = pytest.mark.seconds
+
+GONE = Fatal("table 'refunds': its files are gone")
+THIRD = REFUNDS.replace("refunds", "third")
+
+
+def of_all_of(s: Scene, error: BackfillError, table: str = "refunds") -> str | None:
+    job = s.catalog.definition("orders")
+    with live(s) as claim, Resources(from_stored(job.config)) as resources:
+        said = of_all(job, from_stored(job.config), resources, claim.store, s.catalog, table, error)
+    stop(s)
+    return said
+
+
+@pytest.fixture
+def three(two: Scene) -> Scene:
+    """The job has a third table, too."""
+    shutil.copytree(two.folder / "snapshot/orders", two.folder / "snapshot/third")
+    (two.folder / "job.toml").write_text(ASIDE + REFUNDS + THIRD)
+    done = two.run("add", "orders", "--table", "third", "--config", "job.toml")
+    assert done.exit_code == 0, done.output
+    with live(two) as claim:
+        taken(two, claim)
+    stop(two)
+    return two
+
+
+def test_where_the_others_are_as_they_should_be_the_error_is_of_the_table(two: Scene) -> None:
+    shutil.rmtree(two.folder / "snapshot/refunds")
+    assert of_all_of(two, GONE) is None
+
+
+def test_where_the_folder_of_all_is_gone_the_error_is_of_none(two: Scene) -> None:
+    before = two.catalog.definition("orders")
+    shutil.move(two.folder / "snapshot", two.folder / "away")
+    said = of_all_of(two, GONE)
+    assert said is not None
+    assert "the others fail, too: " in said
+    assert "orders" in said
+    shutil.move(two.folder / "away", two.folder / "snapshot")
+    assert of_all_of(two, GONE) is None
+    assert two.catalog.definition("orders") == before
+
+
+def test_the_run_ends_with_the_cause_and_the_job_has_all_its_tables(two: Scene) -> None:
+    (two.folder / "job.toml").write_text(ASIDE + REFUNDS)
+    config, before, said = load(two.folder / "job.toml"), two.catalog.definition("orders"), list[str]()
+    shutil.move(two.folder / "snapshot", two.folder / "away")
+    watcher: Any = SimpleNamespace(tell=said.append, progressed=NoWatcher().progressed)
+    run = _Run("orders", two.catalog, watcher)
+    error = Fatal("its files are gone").of("refunds")
+    with (
+        live(two) as claim,
+        Resources(config) as resources,
+        ExitStack() as opened,
+        pytest.raises(Fatal, match="its files are gone"),
+    ):
+        run._without(claim, before, config, resources, opened, error)
+    assert two.catalog.definition("orders") == before
+    assert said[0].startswith("refunds is not set aside: the others fail, too: ")
+
+
+def test_a_second_table_waits_for_a_commit_of_the_others_but_for_what_is_of_its_data(three: Scene) -> None:
+    with live(three) as claim:
+        aside(three, claim, table="third")
+    stop(three)
+    said = of_all_of(three, GONE)
+    assert said == "the others have committed nothing since third was set aside"
+    assert of_all_of(three, BadData("a value")) is None
+    commit(three)
+    assert of_all_of(three, GONE) is None
+
+
+def commit(s: Scene) -> None:
+    """The job's tables have committed an epoch."""
+    with live(s) as claim:
+        at = claim.store.load().committed
+        epoch = replace(at, epoch=at.epoch + 1, attempt="c", plan=EpochPlan(), staged=Staged("c"), splits={})
+        claim.store.prepare(epoch, None, None)
+        claim.store.mark(EpochRecord(epoch.epoch, at.epoch, at.phase, epoch.epoch), None)
+    stop(s)
