@@ -61,8 +61,9 @@ def place_of(position: Position) -> int:
 class Known:
     """What is known at a position, and kept with its checkpoint.
 
-    hidden: transactions that were taken and that no snapshot shows yet. read: whether a chunk was read. columns:
-    by table, the names of those in force. storage: the database's own, as text.
+    hidden: transactions that were taken and that no snapshot shows yet. read: whether a chunk was read, or what the
+    first one waits for has ended. columns: by table, the names of those in force. storage: the database's own, as
+    text.
     """
 
     hidden: tuple[int, ...] = ()
@@ -76,7 +77,7 @@ class Visibility:
     """What a chunk's snapshot must show.
 
     consumed: transactions that were consumed and that no snapshot is known to show yet. since: every transaction
-    below this id must have ended; None once a chunk was read.
+    below this id must have ended; None once they are known to have, see `Known.read`.
     """
 
     consumed: tuple[int, ...] = ()
@@ -297,9 +298,13 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         added = {name: schema for name, schema in window.schema if whole and name not in taken.tables}
         changed = {**added, **followed}
         columns = {name: names_of(text) for name, text in {**schemas, **changed}.items()}
-        then = Known(hidden, known.read or window.open, columns, self._storage())
+        then = Known(hidden, known.read or window.open or self._ended(), columns, self._storage())
         self._known = {after: known, taken.up_to: then}
         return Taken(self._closed(window, taken), taken.tables, changed, taken.skipped)
+
+    def _ended(self) -> bool:
+        """Whether what a first chunk would wait for has ended: so it has from now on, whether one is read or not."""
+        return self._since is not None and self._open_before(self._since) is None
 
     def _closed(self, window: ChangeWindow, taken: TakenWindow[C]) -> ChangeWindow:
         """The window as it was taken: where it ends, its times, and how many transactions it has."""

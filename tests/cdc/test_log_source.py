@@ -1,22 +1,25 @@
 """What databases with a log share, shown by a toy of one: against the suite for upstreams, and the lease."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import toy_database
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
-from toy_database import Change, ToyDatabase, ToySource, covers
+from toy_database import Change, ToyColumn, ToyDatabase, ToySource, covers
 from upstream_contract import UpstreamContract
 from upstream_world import Row, row, rows_of
 
 from backfill_cli.cdc import ranges
 from backfill_cli.cdc.ranges import KeyRange, Ranges
+from backfill_cli.cdc.window import TakenWindow, WindowRequest
 from backfill_cli.contracts import LogRequest
 from backfill_cli.errors import HistoryGone, StateConflict, Transient, UsageError
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, SnapshotRead
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import Split
@@ -69,6 +72,49 @@ def started(database: ToyDatabase, limit_bytes: int | None = None) -> ToySource:
     source.create("mark")
     source.adopt("mark", source.pin())
     return source
+
+
+class Waiting(ToySource):
+    """A database whose chunks wait for transactions; `oldest` is the oldest one that is open."""
+
+    oldest = 5
+
+    def _newest_transaction(self) -> int:
+        return 7
+
+    def _open_before(self, since: int) -> Limit | None:
+        return Limit("somebody") if self.oldest < since else None
+
+    def _take(self, spark: "SparkSession", request: WindowRequest[ToyColumn]) -> TakenWindow[ToyColumn]:
+        return TakenWindow(request.up_to)
+
+
+def test_once_the_transactions_of_when_a_table_joined_have_ended_no_later_one_is_waited_for(
+    database: ToyDatabase,
+) -> None:
+    """Though no chunk is read: a table that is put back has none."""
+    ToySource(database).create("mark")
+    source: Any = Waiting(database)
+    pin = source.pin()
+
+    def after(at: int) -> str:
+        window = ChangeWindow(Position.of({"toy": at}), Position.of({"toy": at + 1}), 0, 0, 1)
+        source.take(None, LogRequest(window, None, pin.schema, ""))
+        remembered: str = source.remembered(window.up_to)
+        return remembered
+
+    before = json.loads(after(1)) | {"read": True}
+    source.recall(source.rejoined(json.dumps(before), ["orders"]))
+    assert source._visibility.since == 7
+    waits = after(2)
+    assert not json.loads(waits)["read"], "one of then is still open"
+    source.oldest = 7
+    memory = after(3)
+    assert json.loads(memory)["read"]
+    again: Any = Waiting(database)
+    again.restore(pin)
+    again.recall(memory)
+    assert again._visibility.since is None, "whatever is open by now"
 
 
 def test_a_change_counts_if_its_key_was_read(database: ToyDatabase, spark: "SparkSession", tmp_path: Path) -> None:
