@@ -120,8 +120,9 @@ class Command:
 
     @property
     def said(self) -> str:
-        """`pause`, `add public.refunds`."""
-        return f"{self.verb} {self.table}".rstrip()
+        """`pause`, `add public.refunds`; as it was typed."""
+        verb = Verb.REFILL if self.verb is Verb.PUT_BACK else self.verb
+        return f"{verb} {self.table}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -374,4 +374,8 @@ def changed_rates(stored: str, config: JobConfig) -> tuple[tuple[str, float | No
 
 
 def _changed(stored: str, config: JobConfig) -> list[Difference]:
-    return differences(json.loads(stored), json.loads(config.stored()))
+    """What differs, whatever the order of the tables: one that joined, or was put back, is the last in the job."""
+    before, after = json.loads(stored), json.loads(config.stored())
+    place = {one["name"]: at for at, one in enumerate(after["tables"])}
+    in_order = sorted(before["tables"], key=lambda one: place.get(one["name"], len(place)))
+    return differences({**before, "tables": in_order}, after)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from hint_scene import Scene, scene
-from test_command_aside import ASIDE, aside, two
-from test_command_tables import REFUNDS, live, s, stop, taken
+from test_command_aside import ASIDE, SHOP, aside, two
+from test_command_tables import REFUNDS, agreed, live, s, stop, taken
 
 from backfill_cli.config import from_stored, load
 from backfill_cli.engine.job.resources import NoWatcher, Resources
+from backfill_cli.engine.job.select import changed_keys, edited
 from backfill_cli.engine.loop.aside import of_all
 from backfill_cli.engine.loop.run import _Run
 from backfill_cli.errors import BackfillError, BadData, Fatal
@@ -102,3 +103,40 @@ def commit(s: Scene) -> None:
         claim.store.prepare(epoch, None, None)
         claim.store.mark(EpochRecord(epoch.epoch, at.epoch, at.phase, epoch.epoch), None)
     stop(s)
+
+
+def test_a_table_that_is_put_back_leaves_the_config_as_the_file_has_it(two: Scene) -> None:
+    """It is the last of the job's by then; the file has it first."""
+    (two.folder / "job.toml").write_text(SHOP + REFUNDS)
+    with live(two) as claim:
+        aside(two, claim, table="orders")
+    stop(two)
+    assert two.run("refill", "orders", "--table", "orders").exit_code == 0
+    with live(two) as claim:
+        (said,) = taken(two, claim)
+    stop(two)
+    assert said.startswith("refill orders, requested by "), "as it was typed"
+    job = two.catalog.definition("orders")
+    assert [one.name for one in from_stored(job.config).tables] == ["refunds", "orders"]
+    assert changed_keys(job.config, load(two.folder / "job.toml")) == []
+    assert list(edited(replace(job, config_file=str(two.folder / "job.toml")))) == []
+    (two.folder / "job.toml").write_text(SHOP + REFUNDS.replace('key = ["id"]', 'key = ["id"]\nrate = 5'))
+    assert changed_keys(job.config, load(two.folder / "job.toml")) == ["tables"]
+
+
+def test_tables_are_put_back_one_after_the_other_in_one_run(three: Scene) -> None:
+    for table in ("refunds", "third"):
+        with live(three) as claim:
+            aside(three, claim, table=table)
+        stop(three)
+    for table in ("refunds", "third"):
+        done = three.run("refill", "orders", "--table", table)
+        assert done.exit_code == 0, done.output
+    assert three.run("refill", "orders", "--table", "third").exit_code == 2, "it is asked for already"
+    with live(three) as claim:
+        assert ["goes on with" in said for _ in "12" for said in taken(three, claim)] == [True, True]
+    stop(three)
+    job = three.catalog.definition("orders")
+    assert {one.name for one in job.tables} == {"orders", "refunds", "third"} == agreed(three)
+    assert [one.refill for one in job.aside] == [one.id for one in three.catalog.refills.pending("orders")]
+    assert len(job.aside) == 2
