@@ -314,10 +314,10 @@ class Catalog:
     def _give_way(self, db: DuckDBPyConnection, job: str, verb: Verb, now_ms: int, held: bool) -> None:
         """No other command waits to redefine the job. Raises Held for one that does not give way.
 
-        held: whether a live runner has the job.
+        held: whether a live runner has the job. Tables are put back one after the other, by one run.
         """
         first = inbox.redefining(db, job)
-        if first is None:
+        if first is None or first.verb is verb is Verb.PUT_BACK:
             return
         if not first.verb is verb is Verb.SET:
             by = f"status {job}" if held else f"resume {job} --detach"

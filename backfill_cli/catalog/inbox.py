@@ -64,7 +64,7 @@ def waiting(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
 
 
 def redefining(db: DuckDBPyConnection, job: str) -> Command | None:
-    """The command that waits to redefine the job: there is at most one."""
+    """The first command that waits to redefine the job. More than one does only where tables are put back."""
     return next((one for one in waiting(db, job) if one.verb in REDEFINES), None)
 
 

@@ -61,9 +61,9 @@ def place_of(position: Position) -> int:
 class Known:
     """What is known at a position, and kept with its checkpoint.
 
-    hidden: transactions that were taken and that no snapshot shows yet. read: whether a chunk was read, or what the
-    first one waits for has ended. columns: by table, the names of those in force. storage: the database's own, as
-    text.
+    hidden: transactions that were taken and that no snapshot shows yet. read: whether a chunk was read, or what
+    the first one waits for has ended. columns: by table, the names of those in force. storage: the database's own,
+    as text.
     """
 
     hidden: tuple[int, ...] = ()
@@ -303,7 +303,7 @@ class LogSource(ConsumableLog, Source, Generic[C]):
         return Taken(self._closed(window, taken), taken.tables, changed, taken.skipped)
 
     def _ended(self) -> bool:
-        """Whether what a first chunk would wait for has ended: so it has from now on, whether one is read or not."""
+        """Whether what a first chunk would wait for has ended: then it has for good, read or not."""
         return self._since is not None and self._open_before(self._since) is None
 
     def _closed(self, window: ChangeWindow, taken: TakenWindow[C]) -> ChangeWindow:
