@@ -23,11 +23,11 @@ class Aside:
     """section, options, tables: its part of the config and of the upstream's options, and what the sink has of it,
     as JSON.
 
-    since: the barrier at which it left, ms. epoch: the commit that its rows are at. reason, why: the error, in
-    words, and as JSON with what to type, see `Limit.columns`. keeps: what the upstream still does or keeps for it;
-    empty for nothing. position, schema, sink_schemas, memory: as of that commit, of the logs that are its own and
-    of its tables, see Checkpoint. began: where its pin had these logs begin. refill: that puts it back: with it,
-    it is a table of the job again, whose rows are not right before it is done; None before.
+    since: the barrier at which it left, ms. epoch: the commit that its rows are at; 0 for none. reason, why: the
+    error, in words, and as JSON with what to type, see `Limit.columns`. keeps: what the upstream still does or
+    keeps for it; empty for nothing. position, schema, sink_schemas, memory: as of that commit, of the logs that
+    are its own and of its tables, see Checkpoint. began: where its pin had these logs begin. refill: that puts it
+    back: with it, it is a table of the job again, whose rows are not right before it is done; None before.
     """
 
     table: str

@@ -139,9 +139,9 @@ class RefillView:
 class AsideView:
     """A table that is set aside, or that a refill is putting back.
 
-    since_ms: the barrier at which it was. epoch: the last commit that its rows are at. error: why, and what to
-    type. keeps: what the upstream still does for it; empty for nothing. refill: the one that puts it back; None
-    before.
+    since_ms: the barrier at which it was. epoch: the last commit that its rows are at; 0 for none. error: why, and
+    what to type. keeps: what the upstream still does for it; empty for nothing. refill: the one that puts it back;
+    None before.
     """
 
     table: str
@@ -355,7 +355,7 @@ def spell_aside(one: AsideView) -> str:
     if one.refill is not None:
         return f"{one.table} is being put back (refill {one.refill}): its rows are not right yet"
     keeps = f"; {one.keeps}" if one.keeps else ""
-    at = f"its rows are those of commit {one.epoch}" if one.epoch else "it has no commit"
+    at = f"its rows are those of commit {one.epoch}" if one.epoch else "its rows are those of no commit"
     back = f"; to put it back: {one.error.hint}" if one.error.hint else ""
     return f"{one.table} since {spell_moment(one.since_ms)}, {at}{keeps}: {one.error.text}{back}"
 

@@ -85,7 +85,7 @@ def set_aside(
         fingerprint=json.dumps(fresh.config.fingerprint()),
         pin=job.pin.without(table),
         tables=tuple(one for one in job.tables if one not in gone),
-        aside=(*(other for other in job.aside if other.table != table), one),
+        aside=(*(other for other in job.aside if other.table != table), _as_it_is(one, job)),
     )
     strategy = strategy_of(fresh.config, fresh.upstream.capabilities, definition.pin)
     left = _left(recovered, strategy, table, job.tables)
@@ -119,6 +119,12 @@ def _last_of(table: str, job: JobDefinition, recovered: Recovered, resources: Re
         return committed
     has = found is not None and (found.epoch, found.attempt) == (prepared.epoch, prepared.attempt)
     return prepared if has else committed
+
+
+def _as_it_is(one: Aside, job: JobDefinition) -> Aside:
+    """One that was being put back is at no commit: changes were applied to rows that were not right."""
+    filled = any(before.table == one.table and before.refill is not None for before in job.aside)
+    return replace(one, epoch=0) if filled else one
 
 
 def of_one_table(error: BackfillError, job: JobDefinition, config: JobConfig) -> str | None:

@@ -140,3 +140,17 @@ def test_tables_are_put_back_one_after_the_other_in_one_run(three: Scene) -> Non
     assert {one.name for one in job.tables} == {"orders", "refunds", "third"} == agreed(three)
     assert [one.refill for one in job.aside] == [one.id for one in three.catalog.refills.pending("orders")]
     assert len(job.aside) == 2
+
+
+def test_the_rows_of_a_table_that_was_not_put_back_after_all_are_of_no_commit(two: Scene) -> None:
+    with live(two) as claim:
+        aside(two, claim)
+    stop(two)
+    (one,) = two.catalog.definition("orders").aside
+    assert f"its rows are those of commit {one.epoch}" in " ".join(two.run("status", "orders").stdout.split())
+    assert two.run("refill", "orders", "--table", "refunds").exit_code == 0
+    with live(two) as claim:
+        taken(two, claim)
+        aside(two, claim)
+    stop(two)
+    assert "its rows are those of no commit" in " ".join(two.run("status", "orders").stdout.split())
