@@ -66,7 +66,7 @@ def redefined(
     job = replace(job, aside=catalog.definition(job.name).aside)  # a refill may have put a table back meanwhile
     _, asked = until_redefined(store.commands())
     if asked is None:
-        return job, config, resources
+        return job, config, _as_before(job, config, resources, opened, tell)
     barrier = Barrier.next(recovered.last_epoch, wall_clock_ms(), Mutations(recovered.control, (asked,)))
     phase, verbs = recovered.committed.phase, barrier.mutations.verbs
     record = EpochRecord(barrier.epoch, barrier.prev_ms, phase, barrier.epoch, mutations=verbs)
@@ -91,9 +91,7 @@ def redefined(
         why = Limit(refusal.message, hint=refusal.hint)
         resources.with_retries(lambda: store.refused(asked, record, why))
         tell(f"{asked.said}, requested by {asked.by}, was refused: {why.said}")
-        same = opened.enter_context(Resources(config, tell, opening=resources.opening))
-        same.with_retries(lambda: same.upstream.restore(job.pin))
-        return job, config, same
+        return job, config, _as_before(job, config, resources, opened, tell)
     hit("redefinition-checked")
     control, after = change.paced(recovered.control), made.definition
     committed = made.committed or recovered.committed
@@ -104,6 +102,15 @@ def redefined(
     fresh.patience_s = fresh.config.retry.limit_s
     fresh.with_retries(lambda: forget_strays(after, committed, fresh.sink, tell))
     return after, fresh.config, fresh
+
+
+def _as_before(
+    job: JobDefinition, config: JobConfig, resources: Resources, opened: ExitStack, tell: Tell
+) -> Resources:
+    """Upstream and sink of the job as it is, opened anew: those of before are closed."""
+    same = opened.enter_context(Resources(config, tell, opening=resources.opening))
+    same.with_retries(lambda: same.upstream.restore(job.pin))
+    return same
 
 
 def _require_standing(job: JobDefinition, verb: Verb, change: Change) -> None:
@@ -292,6 +299,7 @@ def _forgotten(job: JobDefinition, change: Change, resources: Resources) -> _Mad
     ):
         if (lease := alone.upstream.lease) is not None:
             lease.leave(change.table, job.pin)
+    resources.with_retries(lambda: resources.upstream.restore(job.pin))
     return _Made(without_aside(job, change.table))
 
 

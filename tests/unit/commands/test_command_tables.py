@@ -89,6 +89,7 @@ def taken(s: Scene, claim: Claim) -> list[str]:
         resources.upstream.restore(job.pin)
         job, _, after = redefined(job, config, resources, claim.store, s.catalog, opened, said.append, claim.token)
         _recovered(s, claim, after)
+        after.upstream.observe(claim.store.load().committed.position, False)  # it is ready for the next barrier
         assert job == s.catalog.definition("orders")
     return list(map(str, said))
 
