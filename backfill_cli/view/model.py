@@ -344,9 +344,14 @@ def job_view(
 
 
 def aside_view(one: Aside, job: str) -> AsideView:
-    """Its error, with what puts it back once the cause is corrected."""
-    first, back = replace(one.cause.hint, retried=False), command(f"refill {job} --table {quote(one.table)}")
-    hint = Hint() if one.refill is not None else back if first.starts_over else first.also("; then: ", back)
+    """Its error, with what puts it back once the cause is corrected.
+
+    Of what only a new start of the job could correct, the table can start anew: it leaves the job for that.
+    """
+    first, of = replace(one.cause.hint, retried=False), f"{job} --table {quote(one.table)}"
+    back = command(f"refill {of}")
+    anew = back + "; if that fails, let it go: " + command(f"remove {of}")
+    hint = Hint() if one.refill is not None else anew if first.starts_over else first.also("; then: ", back)
     return AsideView(one.table, one.since, one.epoch, Limit(one.cause.text, hint=hint), one.keeps, one.refill)
 
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import reduce
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.jobs import spell_tables
@@ -31,6 +32,7 @@ from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import table_of
 from backfill_cli.model.refill import Refill, RefillState
 from backfill_cli.model.split import UNREAD
+from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies import Strategy, StrategyState
 
 SET_ASIDE = "set aside"
@@ -152,34 +154,50 @@ def of_all(
 ) -> str | None:
     """Why the error may be of all tables, though it was met at this one: none is set aside then. None: it is not.
 
-    The look of each barrier is taken at the other tables, at this moment. A failure that is not of its data may be
-    of what only a read or a commit meets: of such, no second table is set aside before the others have committed
-    an epoch.
+    The look of each barrier is taken at the other tables, at this moment. Those that fail by themselves will be
+    set aside, too; one must be left that does not. A failure that is not of its data, and that such a look at the
+    table alone does not meet, may be of what only a read or a commit meets: of such, no second table is set aside
+    before the others have committed an epoch.
     """
-    if job.aside and not isinstance(cause, BadData):
-        last = max(job.aside, key=lambda one: one.since)
-        since = [one for one in catalog.ledger(job.name, LINES) if one.epoch > last.since]
-        if all(one.mutations for one in since):
-            return f"the others have committed nothing since {last.table} was set aside"
-    try:
-        with opened_as(_without(config, table), resources, lambda _: None) as fresh:
-            _look(fresh, job, resources.with_retries(store.load), table)
-    except BackfillError as error:
-        return f"the others fail, too: {error.message}"
+    recovered = resources.with_retries(store.load)
+    others = [one.name for one in config.tables if one.name != table]
+    while (error := _look(job, config, resources, recovered, others)) is not None:
+        if error.table not in others or isinstance(error, Transient) or not config.sets_aside(error.table):
+            return f"the others fail, too: {error.message}"
+        others.remove(error.table)
+        if not others:
+            return f"the others fail, too: {error.message}"
+    if not job.aside or isinstance(cause, BadData):
+        return None
+    last = max(job.aside, key=lambda one: one.since)
+    since = [one for one in catalog.ledger(job.name, LINES) if one.epoch > last.since]
+    if all(one.mutations for one in since) and _look(job, config, resources, recovered, [table]) is None:
+        return f"the others have committed nothing since {last.table} was set aside"
     return None
 
 
-def _look(fresh: Resources, job: JobDefinition, recovered: Recovered, table: str) -> None:
-    """Upstream is as the job's other tables need it. Raises what is wrong with it."""
-    upstream, pin = fresh.upstream, job.pin.without(table)
-    strategy = strategy_of(fresh.config, upstream.capabilities, pin)
-    at = _left(recovered, strategy, table, job.tables).committed
-    fresh.with_retries(lambda: upstream.restore(pin))
-    if at.memory:
-        upstream.recall(at.memory)
-    if strategy.thaw(at.state, at.splits, recovered.control).beside:
-        upstream.read_on({of for (of, _), one in at.splits.items() if one.status in UNREAD})
-    fresh.with_retries(lambda: upstream.observe(at.position, at.phase is Phase.SNAPSHOT))
+def _look(
+    job: JobDefinition, config: JobConfig, resources: Resources, recovered: Recovered, tables: Sequence[str]
+) -> BackfillError | None:
+    """What is wrong with the upstream as these of the job's tables need it; None: nothing."""
+    gone = [one.name for one in job.tables if not one.side and one.name not in tables]
+    try:
+        with opened_as(config.of_tables(set(tables)), resources, lambda _: None) as fresh:
+            upstream, pin = fresh.upstream, reduce(Pin.without, gone, job.pin)
+            strategy, left = strategy_of(fresh.config, upstream.capabilities, pin), job.tables
+            for table in gone:
+                recovered = _left(recovered, strategy, table, left)
+                left = tuple(one for one in left if one.name != table)
+            at = recovered.committed
+            fresh.with_retries(lambda: upstream.restore(pin))
+            if at.memory:
+                upstream.recall(at.memory)
+            if strategy.thaw(at.state, at.splits, recovered.control).beside:
+                upstream.read_on({of for (of, _), one in at.splits.items() if one.status in UNREAD})
+            fresh.with_retries(lambda: upstream.observe(at.position, at.phase is Phase.SNAPSHOT))
+    except BackfillError as error:
+        return error
+    return None
 
 
 def not_put_back(job: JobDefinition, refills: Sequence[Refill | None]) -> tuple[str, Limit] | None:

@@ -95,6 +95,39 @@ def test_a_second_table_waits_for_a_commit_of_the_others_but_for_what_is_of_its_
     assert of_all_of(three, GONE) is None
 
 
+def configured(s: Scene, text: str) -> None:
+    (s.folder / "job.toml").write_text(text)
+    done = s.run("set", "orders", "--config", "job.toml")
+    assert done.exit_code == 0, done.output
+    with live(s) as claim:
+        taken(s, claim)
+    stop(s)
+
+
+def test_two_tables_that_fail_at_once_are_set_aside_one_after_the_other_and_never_all(three: Scene) -> None:
+    configured(three, ASIDE + REFUNDS + THIRD)
+    for table in ("refunds", "third"):
+        shutil.rmtree(three.folder / "snapshot" / table)
+    assert of_all_of(three, GONE) is None
+    with live(three) as claim:
+        aside(three, claim, table="refunds")
+    stop(three)
+    assert of_all_of(three, Fatal("its files are gone"), "third") is None
+    shutil.rmtree(three.folder / "snapshot/orders")
+    said = of_all_of(three, Fatal("its files are gone"), "third")
+    assert said is not None
+    assert "the others fail, too: " in said
+
+
+def test_a_table_whose_error_stops_the_job_is_never_passed_over(three: Scene) -> None:
+    configured(three, ASIDE + REFUNDS + THIRD + 'on_error = "stop"\n')
+    for table in ("refunds", "third"):
+        shutil.rmtree(three.folder / "snapshot" / table)
+    said = of_all_of(three, GONE)
+    assert said is not None
+    assert "third" in said
+
+
 def commit(s: Scene) -> None:
     """The job's tables have committed an epoch."""
     with live(s) as claim:

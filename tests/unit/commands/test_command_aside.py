@@ -27,7 +27,7 @@ from backfill_cli.engine.loop import recovery
 from backfill_cli.engine.loop.aside import not_put_back, of_one_table, refills_of, set_aside
 from backfill_cli.engine.loop.recovery import take_back
 from backfill_cli.engine.staging.quarantine import side_name
-from backfill_cli.errors import BackfillError, BadData, Held, Transient, command
+from backfill_cli.errors import START_OVER, BackfillError, BadData, Held, Transient, command
 from backfill_cli.model.job import Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedTable
@@ -110,6 +110,23 @@ def test_status_says_so_with_the_error_and_what_to_type_and_the_job_is_not_healt
     assert (one["table"], one["error"]["text"], one["keeps"]) == ("refunds", WHY.text, "")
     check = out.run("status", "orders", "--check")
     assert check.exit_code == 1
+
+
+def test_where_only_a_new_start_would_help_the_table_can_be_let_go(two: Scene) -> None:
+    changed = Limit("table 'refunds': column 'v' was integer, and is now long", hint=START_OVER)
+    with live(two) as claim:
+        aside(two, claim, why=changed)
+    stop(two)
+    (told,) = json.loads(two.run("status", "orders", "--json").stdout)["jobs"]
+    (one,) = told["aside"]
+    assert one["error"]["hint"]["commands"] == [
+        "backfill refill orders --table refunds",
+        "backfill remove orders --table refunds",
+    ]
+    with live(two) as claim:
+        assert two.run("remove", "orders", "--table", "refunds").exit_code == 0
+        taken(two, claim)
+    assert two.catalog.definition("orders").aside == ()
 
 
 class Killed(Exception):
