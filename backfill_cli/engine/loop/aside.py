@@ -17,6 +17,7 @@ from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, JobStore, Pinned, SinkTable
 from backfill_cli.engine.job.aside import require_able
+from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import strategy_of
 from backfill_cli.engine.loop.checkpoints import promised
@@ -152,13 +153,20 @@ def of_all(
     table: str,
     cause: BackfillError,
 ) -> str | None:
-    """Why the error may be of all tables, though it was met at this one: none is set aside then. None: it is not.
+    """Why the table is not set aside: the error may be of all, though it was met at this one. None: it is of it.
 
     The look of each barrier is taken at the other tables, at this moment. Those that fail by themselves will be
     set aside, too; one must be left that does not. A failure that is not of its data, and that such a look at the
     table alone does not meet, may be of what only a read or a commit meets: of such, no second table is set aside
-    before the others have committed an epoch.
+    before the others have committed an epoch. Nor is one that people query since a cutover: they would not see
+    that it is not filled any more.
     """
+    try:
+        for one in job.tables:
+            if one.name == table:
+                require_unqueried(job.name, one.target, catalog)
+    except BackfillError as refusal:
+        return refusal.message
     recovered = resources.with_retries(store.load)
     others = [one.name for one in config.tables if one.name != table]
     while (error := _look(job, config, resources, recovered, others)) is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hint_scene import Scene, scene
 from test_command_aside import ASIDE, SHOP, aside, two
-from test_command_tables import REFUNDS, agreed, live, s, stop, taken
+from test_command_tables import REFUNDS, agreed, live, queried, s, stop, taken
 
 from backfill_cli.config import from_stored, load
 from backfill_cli.engine.job.resources import NoWatcher, Resources
@@ -117,6 +117,16 @@ def test_two_tables_that_fail_at_once_are_set_aside_one_after_the_other_and_neve
     said = of_all_of(three, Fatal("its files are gone"), "third")
     assert said is not None
     assert "the others fail, too: " in said
+
+
+def test_a_table_that_people_query_since_a_cutover_is_not_set_aside(two: Scene) -> None:
+    shutil.rmtree(two.folder / "snapshot/refunds")
+    cut_over = queried(two)
+    assert of_all_of(two, GONE) is None
+    cut_over()
+    said = of_all_of(two, GONE)
+    assert said is not None
+    assert "people query refunds as shown_refunds since the cutover" in said
 
 
 def test_a_table_whose_error_stops_the_job_is_never_passed_over(three: Scene) -> None:

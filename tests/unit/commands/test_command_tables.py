@@ -495,8 +495,8 @@ def test_a_fault_that_nobody_foresaw_refuses_the_command_and_the_job_goes_on(
         assert s.run(*words).exit_code == 0
 
 
-def test_a_table_that_people_query_stays_until_the_cutover_is_reversed(s: Scene) -> None:
-    two_tables(s)
+def queried(s: Scene) -> Callable[[], None]:
+    """Both of the job's tables have names that people query; what cuts them over."""
     config = (s.folder / "job.toml").read_text()
     for name in ("orders", "refunds"):
         config = config.replace(
@@ -509,13 +509,19 @@ def test_a_table_that_people_query_stays_until_the_cutover_is_reversed(s: Scene)
     stop(s)
     swaps = [Swap(one, f"shown_{one.name}") for one in s.catalog.definition("orders").tables]
     sink: Any = job.open_sink()
-    sink.extras.cutover.cut_over("orders", swaps, EPOCH, 1, 2**42)
+    return lambda: sink.extras.cutover.cut_over("orders", swaps, EPOCH, 1, 2**42)
+
+
+def test_a_table_that_people_query_stays_until_the_cutover_is_reversed(s: Scene) -> None:
+    two_tables(s)
+    cut_over = queried(s)
+    cut_over()
     with typed(s.refused("remove", "orders", "--table", "refunds")) as hint:
         (words,) = hint.commands()
         done = s.run(*words)
         assert done.exit_code == 0, done.output + done.stderr
         assert s.run("remove", "orders", "--table", "refunds").exit_code == 0
-    sink.extras.cutover.cut_over("orders", swaps, EPOCH, 1, 2**42)  # before a run takes it
+    cut_over()  # before a run takes it
     with live(s) as claim:
         assert any("people query refunds as shown_refunds" in said for said in taken(s, claim))
     assert len(s.catalog.definition("orders").tables) == 2
