@@ -47,7 +47,7 @@ def test_a_catalog_is_looked_at_as_it_is(run: Run, catalog: Catalog, folder: Pat
 def test_a_catalog_of_another_version_is_not_brought_to_this_one(run: Run, catalog: Catalog, folder: Path) -> None:
     with Store(catalog.path).writing() as db:
         db.execute("DELETE FROM catalog_version WHERE version = (SELECT max(version) FROM catalog_version)")
-        db.execute("ALTER TABLE jobs DROP COLUMN table_rates")  # what the last version added
+        db.execute("ALTER TABLE jobs DROP COLUMN aside")  # what the last version added
     before = catalog.path.read_bytes()
     assert "because of the failures above" in found(run, write_config(folder))["plan"][0]["said"]
     (told,) = found(run)["jobs"]

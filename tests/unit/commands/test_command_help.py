@@ -134,7 +134,7 @@ def _tell(monkeypatch: pytest.MonkeyPatch) -> None:
     gates = (Gate("caught up", True, ""),)
     name = LiveName("orders", "orders_v2", "orders", Live(Found.TABLE))
     swapped = CutoverReport("orders", 5, (name,), gates, changed=True)
-    gone = SimpleNamespace(known=True, tables=("orders",), gone=False, live=(), left=(), why="")
+    gone = SimpleNamespace(known=True, tables=("orders",), gone=False, others=(), live=(), left=(), why="")
     plan = PlanReport("orders", "snapshot", "x", (), "0")
     fake_engine(monkeypatch, "loop.run", start=lambda *_: None, resume=lambda *_: None)
     fake_engine(monkeypatch, "job.checks", plan=lambda *_: plan)

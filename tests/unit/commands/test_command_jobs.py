@@ -100,7 +100,7 @@ def test_drop_wants_the_name_twice(run: Run, catalog: Catalog, monkeypatch: pyte
     ) -> SimpleNamespace:
         dropped.append(job + " without its sink" * without_sink)
         told = {"left": (left,) * without_upstream, "why": "it was not asked"}
-        return SimpleNamespace(known=True, tables=("orders", "lines"), gone=with_rows, live=(), **told)
+        return SimpleNamespace(known=True, tables=("orders", "lines"), gone=with_rows, others=(), live=(), **told)
 
     fake_engine(monkeypatch, "job.drop", drop=forget, live_names=lambda job, where: ())
     assert run("drop", "orders").exit_code == 2
