@@ -202,7 +202,9 @@ REFUSED |= {
 USED: dict[str, Change] = {
     "job.staging": Change("files", "/e/staging"),
     "tables.live": Change("files", "people"),
+    "job.on_error": Change("files", "set-aside"),
     "tables.rate": Change("files", 5.0),
+    "tables.on_error": Change("files", "set-aside"),
     "barrier.interval": Change("files", 7.0),
     "barrier.target": Change("files", 9.0),
     "throttle.rate": Change("files", 5.0),
