@@ -27,7 +27,6 @@ DONE = {
     Verb.SET: "set",
     Verb.ADD: "added",
     Verb.REMOVE: "removed",
-    Verb.PUT_BACK: "put back",
 }
 
 

@@ -275,8 +275,10 @@ class Job:
 
     def _file(self, config: str | Path | None, row: JobRow) -> Path | None:
         """The config's file: as given, of `from_toml`, or, if it is there, of the last start."""
-        if config is not None or self._config is not None:
-            return Path(config or (self._config and self._config.file) or "")
+        if config is None and self._config is not None:
+            config = self._config.file
+        if config is not None:
+            return Path(config)
         return Path(row.config_file) if row.config_file and Path(row.config_file).is_file() else None
 
     def _of_config(self, method: str) -> "JobConfig":

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,6 +143,22 @@ LABELLED: tuple[tuple[str, str, str, Callable[[JobView], dict[str, float]]], ...
 )
 """As GAUGES, with a label of that name: its values, and that of each."""
 
+COUNTED: tuple[tuple[str, str, str, Callable[[JobView], Mapping[str, int]]], ...] = (
+    (
+        "records_skipped",
+        "Records of change logs that change no row of the job, by kind.",
+        "kind",
+        lambda v: v.skipped,
+    ),
+    (
+        "transient_failures",
+        "Failures of the last run after which it tried again, by cause.",
+        "cause",
+        lambda v: v.transient_failures,
+    ),
+)
+"""The same of what only increases; absent where nothing was counted."""
+
 
 class JobMetrics:
     """A collector: each scrape reads the catalog once; no samples while it cannot be read."""
@@ -168,24 +184,12 @@ class JobMetrics:
             for one, value in by(view).items():
                 gauge.add_metric([view.name, one], value)
             yield gauge
-        if view.skipped:
-            skipped = CounterMetricFamily(
-                "backfill_records_skipped",
-                "Records of change logs that change no row of the job, by kind.",
-                labels=[LABEL, "kind"],
-            )
-            for kind, records in sorted(view.skipped.items()):
-                skipped.add_metric([view.name, kind], records)
-            yield skipped
-        if view.transient_failures:
-            failures = CounterMetricFamily(
-                "backfill_transient_failures",
-                "Failures of the last run after which it tried again, by cause.",
-                labels=[LABEL, "cause"],
-            )
-            for cause, times in sorted(view.transient_failures.items()):
-                failures.add_metric([view.name, cause], times)
-            yield failures
+        for name, told, label, counts in COUNTED:
+            if by_label := counts(view):
+                counter = CounterMetricFamily(f"backfill_{name}", told, labels=[LABEL, label])
+                for one, number in sorted(by_label.items()):
+                    counter.add_metric([view.name, one], number)
+                yield counter
         if view.partitions_added is not None:
             told = "Partitions of the topics that the job did not have as it began."
             added = CounterMetricFamily("backfill_partitions_added", told, labels=[LABEL])

@@ -709,7 +709,7 @@ _SKIPPED = {
     Skipped.STATEMENT: ("statement", "statements"),
     Skipped.MARK: ("mark of the writer", "marks of the writer"),
     Skipped.OTHER_TABLE: ("record of another table", "records of other tables"),
-    Skipped.UNREAD: ("change of a row that was read later", "changes of rows that were read later"),
+    Skipped.UNREAD: ("change of a row not read yet", "changes of rows not read yet"),
 }
 
 

@@ -20,7 +20,7 @@ from backfill_cli.engine.job.aside import require_able
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import strategy_of
-from backfill_cli.engine.loop.checkpoints import promised
+from backfill_cli.engine.loop.checkpoints import lacking, promised
 from backfill_cli.engine.loop.redefine import Tell, opened_as
 from backfill_cli.engine.staging.quarantine import side_name
 from backfill_cli.errors import BackfillError, BadData, Held, Transient, UsageError
@@ -144,7 +144,7 @@ def of_one_table(error: BackfillError, job: JobDefinition, config: JobConfig) ->
     return table
 
 
-def of_all(
+def why_not(
     job: JobDefinition,
     config: JobConfig,
     resources: Resources,
@@ -236,29 +236,14 @@ def _left(
     own = [one.name for one in tables if not one.side]
     committed, prepared = recovered.committed, recovered.prepared
     state = strategy.left(strategy.thaw(committed.state, committed.splits, recovered.control), table, own)
-    left = replace(_of_others(committed, strategy, state, table), splits=state.splits)
+    names = {table, side_name(table)}
+    left = replace(lacking(committed, strategy, state, table, names), splits=state.splits)
     if prepared is None:
         return replace(recovered, committed=left)
     splits = {**committed.splits, **prepared.splits}
     state = strategy.left(strategy.thaw(prepared.state, splits, recovered.control), table, own)
-    promise = _of_others(prepared, strategy, state, table)
+    promise = lacking(prepared, strategy, state, table, names)
     return replace(recovered, committed=left, prepared=_staged_for_others(promise, table))
-
-
-def _of_others(
-    checkpoint: Checkpoint, strategy: Strategy[StrategyState], state: StrategyState, table: str
-) -> Checkpoint:
-    names = {table, side_name(table)}
-    return replace(
-        checkpoint,
-        state=strategy.freeze(state),
-        phase=state.phase,
-        position=state.position,
-        splits={key: one for key, one in checkpoint.splits.items() if key[0] != table},
-        schemas={of: text for of, text in checkpoint.schemas.items() if of != table},
-        sink_schemas={of: text for of, text in checkpoint.sink_schemas.items() if of not in names},
-        joined=tuple(of for of in checkpoint.joined if of not in names),
-    )
 
 
 def _staged_for_others(promise: Checkpoint, table: str) -> Checkpoint:

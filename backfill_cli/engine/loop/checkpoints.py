@@ -1,7 +1,7 @@
 """What a job has committed, once a table has joined or left it, and the commit that tells its sink. Pure."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from backfill_cli.contracts import SinkTable
@@ -26,6 +26,18 @@ def with_table(
     tables: the sink's, of it. memory: what the upstream remembers then.
     """
     state = strategy.joined(strategy.thaw(committed.state, committed.splits, control), more)
+    return having(committed, strategy, state, more.schema, tables, memory)
+
+
+def having(
+    committed: Checkpoint,
+    strategy: Strategy[S],
+    state: S,
+    schemas: Mapping[str, str],
+    tables: Sequence[SinkTable],
+    memory: str,
+) -> Checkpoint:
+    """As committed, with these tables of the sink, in the state that the strategy has with them."""
     mine = {table.target for table in tables}
     return replace(
         committed,
@@ -33,7 +45,7 @@ def with_table(
         phase=state.phase,
         position=state.position,
         splits=state.splits,
-        schemas={**committed.schemas, **more.schema},
+        schemas={**committed.schemas, **schemas},
         sink_schemas={**committed.sink_schemas, **{table.name: table.schema for table in tables}},
         memory=memory,
         joined=tuple(table.name for table in tables),
@@ -52,23 +64,36 @@ def without_table(
 ) -> Checkpoint:
     """As committed, without a table. strategy: of the job without it. tables: all before; gone: of these, its own.
 
-    with_rows: the sink is to drop these.
+    with_rows: the sink is to drop these, beside what it perhaps has not dropped yet.
     """
     before = [one.name for one in tables if not one.side]
     state = strategy.left(strategy.thaw(committed.state, committed.splits, control), name, before)
     names, targets = {table.name for table in gone}, {table.target for table in gone}
     return replace(
-        committed,
+        lacking(committed, strategy, state, name, names),
+        splits=state.splits,
+        quarantined={of: rows for of, rows in committed.quarantined.items() if of not in targets},
+        written={of: rows for of, rows in committed.written.items() if of not in names},
+        dropping={**committed.dropping, **{table.target: encode(table) for table in gone if with_rows}},
+    )
+
+
+def lacking(
+    checkpoint: Checkpoint, strategy: Strategy[S], state: S, table: str, names: Collection[str]
+) -> Checkpoint:
+    """The same without a table, in the state that the strategy has without it. names: of it in the sink.
+
+    What has been counted of it stays: it may come back.
+    """
+    return replace(
+        checkpoint,
         state=strategy.freeze(state),
         phase=state.phase,
         position=state.position,
-        splits=state.splits,
-        schemas={of: text for of, text in committed.schemas.items() if of != name},
-        sink_schemas={of: text for of, text in committed.sink_schemas.items() if of not in names},
-        quarantined={of: rows for of, rows in committed.quarantined.items() if of not in targets},
-        written={of: rows for of, rows in committed.written.items() if of not in names},
-        joined=tuple(of for of in committed.joined if of not in names),
-        dropping={table.target: encode(table) for table in gone if with_rows},
+        splits={key: one for key, one in checkpoint.splits.items() if key[0] != table},
+        schemas={of: text for of, text in checkpoint.schemas.items() if of != table},
+        sink_schemas={of: text for of, text in checkpoint.sink_schemas.items() if of not in names},
+        joined=tuple(of for of in checkpoint.joined if of not in names),
     )
 
 

@@ -161,7 +161,8 @@ class Meter:
         while len(recent) > WINDOW and (len(recent) > MOST or barrier_ms - recent[1].barrier_ms >= MEANT_MS):
             recent = recent[1:]
         self._recent = recent
-        self._first_log = self._first_log.after(_size(self._view)) if self._view.log_first else Backlog()
+        comes_first = self._view.log_first and self._view.waits is None
+        self._first_log = self._first_log.after(_size(self._view)) if comes_first else Backlog()
 
     def settled(self, state: StrategyState, plan: EpochPlan, began_ms: int) -> None:
         """The sink has the plan of a barrier begun at `began_ms`; if nothing is left, it has all there was."""

@@ -489,9 +489,9 @@ class Orchestrator(Generic[S]):
 
     def _paced(self, state: S, budget: Budget) -> bool:
         """Whether rates alone limit what is read of the snapshot: that of all tables, or each table's own."""
-        if budget.pace(state.control.pace) is not None or not state.control.tables:
-            return budget.pace(state.control.pace) is not None
-        unread = self._strategy.unread(state)
+        if budget.pace(state.control.pace) is not None:
+            return True
+        unread = self._strategy.unread(state) if state.control.tables else frozenset()
         return bool(unread) and unread <= state.control.rates.keys()
 
     def _idle(self, plan: EpochPlan, budget: Budget) -> Tick:

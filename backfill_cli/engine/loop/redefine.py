@@ -29,7 +29,7 @@ from backfill_cli.engine.job.ownership import forget_strays, owners_sought
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import present, require_same, require_same_strategy, strategy_of
 from backfill_cli.engine.job.side_tables import late_tables
-from backfill_cli.engine.loop.checkpoints import promised, with_table, without_table
+from backfill_cli.engine.loop.checkpoints import having, promised, with_table, without_table
 from backfill_cli.engine.staging.quarantine import side_name
 from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, UsageError, command
 from backfill_cli.failpoint import hit
@@ -196,19 +196,10 @@ def _with_table(
     """
     _require_nothing_promised(recovered)
     with opened_as(resources.config.of_tables({change.table}), resources, resources.tell) as alone:
-        names = [change.table]
         require_joinable(job, change.table, resources.upstream)
-        resources.with_retries(lambda: resources.sink.leave(job.name, names))  # of a job that lost its catalog
-        try:
+        with _or_as_before(job, change, resources, alone):
             made = joined(job, change, catalog, resources, alone, try_it=False)
-            names = [table.name for table in made.tables]
             resources.with_retries(lambda: resources.sink.prepare(job.name, made.tables, change.into_existing))
-        except BackfillError:
-            with suppress(BackfillError):
-                resources.sink.leave(job.name, names)
-                if alone.upstream.lease is not None:
-                    alone.upstream.lease.give_up(change.table, change.mark)
-            raise
     definition, committed, tables = made.definition, recovered.committed, made.tables
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
     memory = resources.upstream.rejoined(committed.memory, made.pin.schema.keys())
@@ -230,43 +221,40 @@ def _put_back(
     kept = decode(tuple[SinkTable, ...], before.tables)
     with opened_as(resources.config.of_tables({name}), resources, resources.tell) as alone:
         change = replace(change, into_existing=True, mark=uuid.uuid4().hex[:12])
-        resources.with_retries(lambda: resources.sink.leave(job.name, [one.name for one in kept]))
-        try:
+        with _or_as_before(job, change, resources, alone):
             made = joined(without_aside(job, name), change, catalog, resources, alone, try_it=False)
             plain = {one.name: one.plain_inserts for one in kept}
             tables = tuple(replace(one, plain_inserts=plain.get(one.name, True)) for one in made.tables)
             resources.with_retries(lambda: resources.sink.prepare(job.name, tables, True))
             goes_on = _goes_on(before, made.pin, alone)
-        except BackfillError:
-            with suppress(BackfillError):
-                resources.sink.leave(job.name, [one.name for one in kept])
-                if alone.upstream.lease is not None:
-                    alone.upstream.lease.give_up(name, change.mark)
-            raise
     again = tuple(put_back(one, refill) if one is before else one for one in job.aside)
     definition = replace(made.definition, tables=(*job.tables, *tables), aside=again)
     committed = recovered.committed
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
-    at, schema, schemas, memory = made.pin.position, made.pin.schema, dict[str, str](), ""
+    at, schema, held, memory = made.pin.position, made.pin.schema, tables, ""
     if goes_on:
         at, schema = Position.of(before.position), {name: before.schema}
-        schemas, memory = dict(before.sink_schemas), before.memory
+        held = tuple(replace(one, schema=before.sink_schemas.get(one.name, one.schema)) for one in tables)
+        memory = before.memory
     more = replace(made.pin, position=at)
     state = strategy.put_back(strategy.thaw(committed.state, committed.splits, recovered.control), more)
-    return _Made(
-        definition,
-        replace(
-            committed,
-            state=strategy.freeze(state),
-            phase=state.phase,
-            position=state.position,
-            splits=state.splits,
-            schemas={**committed.schemas, **schema},
-            sink_schemas={**committed.sink_schemas, **{one.name: one.schema for one in tables}, **schemas},
-            memory=resources.upstream.rejoined(committed.memory, [name], memory),
-            joined=tuple(table.name for table in tables),
-        ),
-    )
+    memory = resources.upstream.rejoined(committed.memory, [name], memory)
+    return _Made(definition, having(committed, strategy, state, schema, held, memory))
+
+
+@contextmanager
+def _or_as_before(job: JobDefinition, change: Change, resources: Resources, alone: Resources) -> Iterator[None]:
+    """What the block makes for the table is removed again if it cannot join. alone: opened for it."""
+    names = [change.table, side_name(change.table)]
+    resources.with_retries(lambda: resources.sink.leave(job.name, names))  # of a job that lost its catalog
+    try:
+        yield
+    except BackfillError:
+        with suppress(BackfillError):
+            resources.sink.leave(job.name, names)
+            if alone.upstream.lease is not None:
+                alone.upstream.lease.give_up(change.table, change.mark)
+        raise
 
 
 def _goes_on(before: Aside, pin: Pin, alone: Resources) -> bool:

@@ -258,16 +258,16 @@ class _Run:
         """The job without the table that the error is of, which is set aside. Raises it if it is of none."""
         if not error.table:
             raise error
-        from backfill_cli.engine.loop.aside import of_all, of_one_table, set_aside  # few runs need it
+        from backfill_cli.engine.loop.aside import of_one_table, set_aside, why_not  # few runs need it
 
         job = replace(job, aside=self.catalog.definition(job.name).aside)
         table = of_one_table(error, job, config)
         if table is None:
             raise error
         cause = error.__cause__ if isinstance(error.__cause__, BackfillError) else error
-        all_of_them = of_all(job, config, resources, claim.store, self.catalog, table, cause)
-        if all_of_them is not None:
-            self.watcher.tell(f"{table} is not set aside: {all_of_them}")
+        refused = why_not(job, config, resources, claim.store, self.catalog, table, cause)
+        if refused is not None:
+            self.watcher.tell(f"{table} is not set aside: {refused}")
             raise error
         why = Limit(cause.message, hint=cause.hint)
         store, tell = claim.store, self.watcher.tell

@@ -14,7 +14,7 @@ from test_command_tables import REFUNDS, agreed, live, queried, s, stop, taken
 from backfill_cli.config import from_stored, load
 from backfill_cli.engine.job.resources import NoWatcher, Resources
 from backfill_cli.engine.job.select import changed_keys, edited
-from backfill_cli.engine.loop.aside import of_all
+from backfill_cli.engine.loop.aside import why_not
 from backfill_cli.engine.loop.run import _Run
 from backfill_cli.errors import BackfillError, BadData, Fatal
 from backfill_cli.model.checkpoint import EpochRecord
@@ -31,7 +31,7 @@ THIRD = REFUNDS.replace("refunds", "third")
 def of_all_of(s: Scene, error: BackfillError, table: str = "refunds") -> str | None:
     job = s.catalog.definition("orders")
     with live(s) as claim, Resources(from_stored(job.config)) as resources:
-        said = of_all(job, from_stored(job.config), resources, claim.store, s.catalog, table, error)
+        said = why_not(job, from_stored(job.config), resources, claim.store, s.catalog, table, error)
     stop(s)
     return said
 

@@ -29,6 +29,7 @@ from backfill_cli.engine.job.ownership import forget_strays
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import recovery as recovering
 from backfill_cli.engine.loop import redefine
+from backfill_cli.engine.loop.checkpoints import without_table
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.loop.redefine import redefined
@@ -41,6 +42,7 @@ from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Pin
+from backfill_cli.strategies.snapshot import SnapshotStrategy
 
 __all__ = ["scene"]
 
@@ -268,6 +270,21 @@ def test_a_table_that_leaves_with_its_rows_is_dropped_by_the_next_run_if_this_on
     assert agreed(s) == {"orders"}
     assert "main.refunds" not in half_done.told(s.sink)
     assert "to be dropped" not in s.run("status", "orders").stdout
+
+
+def test_a_table_that_is_to_be_dropped_still_is_once_another_leaves_with_its_rows(s: Scene) -> None:
+    two_tables(s)
+    job = s.catalog.definition("orders")
+    with live(s) as claim:
+        at = claim.store.load()
+    dropped: list[set[str]] = []
+    committed, left = at.committed, job.tables
+    for name in ("refunds", "orders"):
+        strategy, gone = SnapshotStrategy(job.pin.without(name).splits), [one for one in left if one.name == name]
+        committed = without_table(committed, at.control, strategy, name, left, gone, True)
+        left = tuple(one for one in left if one not in gone)
+        dropped.append({*committed.dropping})
+    assert dropped == [{"refunds"}, {"refunds", "orders"}]
 
 
 def test_rows_of_others_are_not_dropped_with_a_table(s: Scene) -> None:

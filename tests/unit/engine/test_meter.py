@@ -200,6 +200,17 @@ def test_a_log_that_comes_first_and_does_not_become_shorter_is_not_converging() 
     made.committed(EpochRecord(1, 0, Phase.SNAPSHOT, 1), 0, 100)
     assert told(HALF, made).not_converging is None
 
+    small = (UpstreamEpoch((("slot", 5),), 1, None, 8_192),)
+    waits = UpstreamView("{}", START, small, log_first=True, waits=Limit("a session's transaction"))
+    for _ in range(20):  # however much arrives meanwhile
+        made.observed(EpochPlan(), 2_000, waits)
+        made.committed(EpochRecord(1, 0, Phase.SNAPSHOT, 1), 0, 100)
+    assert told(HALF, made).not_converging is None
+    assert (
+        str(told(HALF, made).limited_by)
+        == "rows are read once an older transaction has ended: a session's transaction"
+    )
+
 
 def test_waiting_for_live_is_said() -> None:
     awaiting = state(
