@@ -16,8 +16,10 @@ from backfill_cli.contracts.options import (
 )
 from backfill_cli.contracts.pair import Pair
 from backfill_cli.contracts.sink import (
+    ComparedDerived,
     Copied,
     Cutover,
+    Derives,
     EpochCommit,
     SavedJob,
     Sink,
@@ -64,10 +66,12 @@ __all__ = [
     "ChangeFrame",
     "ChangeLog",
     "ChangesConnector",
+    "ComparedDerived",
     "ConsumableLog",
     "Copied",
     "Current",
     "Cutover",
+    "Derives",
     "EpochCommit",
     "Extras",
     "FoundTable",

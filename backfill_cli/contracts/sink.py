@@ -17,8 +17,10 @@ from backfill_cli.contracts.options import Named
 from backfill_cli.contracts.source import Contract
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.cutover import Lives
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
 from backfill_cli.model.plan import Staged
+from backfill_cli.model.reports import PlannedDerived
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -68,6 +70,9 @@ class EpochCommit:
     only: tables that recovery has still to apply, None for all.
     converging: a change that leaves columns unchanged is skipped if its row does not exist: see EpochPlan.
     filling: tables of which that is so while a refill of all their rows is pending; it brings them.
+    derived: the job's derived tables. One that holds the rows of its SELECT holds them after the commit, too; one
+    that does not yet is filled by the first commit past the snapshot. aside: tables that are set aside, which
+    these may read: their rows stay.
     """
 
     job: str
@@ -83,6 +88,8 @@ class EpochCommit:
     only: frozenset[str] | None = None
     converging: bool = False
     filling: frozenset[str] = frozenset()
+    derived: tuple[Derived, ...] = ()
+    aside: tuple[SinkTable, ...] = ()
 
     def may_lack(self, table: SinkTable) -> bool:
         """Whether a row that a change updates in part can be missing: such a change is skipped."""
@@ -106,6 +113,48 @@ class Survey:
     few: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class ComparedDerived:
+    """A derived table beside its SELECT. rows: of the SELECT. missing, extra: of the table.
+
+    held: its own rows. filled: whether it has been filled; if not, nothing was compared.
+    """
+
+    rows: int = 0
+    held: int = 0
+    missing: int = 0
+    extra: int = 0
+    filled: bool = True
+
+
+class Derives(Contract):
+    """Keeps derived tables: see `EpochCommit.derived`. tables: all that they can read, also those set aside.
+
+    Each method raises UsageError for a SELECT that cannot be kept, naming the derived table and the piece of it.
+    """
+
+    @abstractmethod
+    def reads(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> Mapping[str, tuple[str, ...]]:
+        """By derived table, the names of the tables that it reads, in the order of its SELECT."""
+
+    @abstractmethod
+    def check(
+        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]
+    ) -> tuple[PlannedDerived, ...]:
+        """What `plan` tells of each. Raises what `prepare` would; creates nothing. The tables need not exist."""
+
+    @abstractmethod
+    def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
+        """Each derived table exists, empty if it did not; called once the job's tables exist.
+
+        Raises as `Sink.prepare`. A table with rows that are not the job's is refused, whatever the job's own are.
+        """
+
+    @abstractmethod
+    def renew(self, job: str, names: Sequence[str]) -> None:
+        """The next commit fills these anew."""
+
+
 class SinkCopy(Contract):
     """A sink's tables at one checkpoint: no commit changes what it reads, and it blocks no commit."""
 
@@ -123,6 +172,10 @@ class SinkCopy(Contract):
         Two copies with the same mark hold the same rows, so what was compared with one need not be compared again.
         """
         return None
+
+    def compare(self, derived: Derived, others: Sequence[Derived], tables: Sequence[SinkTable]) -> ComparedDerived:
+        """A derived table beside its SELECT over this copy. others, tables: what it can read."""
+        raise NotImplementedError
 
     @abstractmethod
     def survey(self, table: SinkTable) -> Survey: ...
@@ -228,7 +281,7 @@ class SinkExtras:
     this machine's. Raises what any call that connects raises.
     state: f(job), where the job's state could be a table of its upstream: it is written to with each commit, too.
     warnings: what `plan` adds about these tables, a sentence each.
-    beside: as of `Extras` of a source.
+    beside: as of `Extras` of a source. derives: see Derives.
     """
 
     copied: Copied | None = None
@@ -238,6 +291,7 @@ class SinkExtras:
     warnings: Callable[[Sequence[SinkTable]], Sequence[str]] = lambda _tables: ()
     clock_ms: Callable[[], int] | None = None
     beside: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    derives: Derives | None = None
 
 
 # -- sinks --------------------------------------------------------------------------------------------------------

@@ -95,6 +95,33 @@ class PlannedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadByDerived:
+    """A table that a derived table reads: how a change of its rows reaches rows of the derived table.
+
+    named: as its SELECT calls it. by: columns of it by which its changes reach: those of a join, or of the key.
+    """
+
+    table: str
+    named: str
+    by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDerived:
+    """One derived table. columns: (name, type) as the sink's engine has them. reads: in the order of its SELECT.
+
+    notes: what to know of it, a sentence each.
+    """
+
+    name: str
+    target: str
+    key: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    reads: tuple[ReadByDerived, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PlanReport:
     """What a job would do, according to metadata alone; nothing was written.
 

@@ -1,0 +1,30 @@
+"""A derived table: a table of the sink that equals a SELECT over the job's tables at every checkpoint.
+
+The law is in docs/design.md, *Derived tables*.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """target: as of a table. key: columns of the result; none: it is one row. sql: the SELECT as written."""
+
+    name: str
+    target: str
+    key: tuple[str, ...]
+    sql: str
+
+    @staticmethod
+    def read(told: Mapping[str, Any]) -> "Derived":
+        """From a section of the config."""
+        name = told["name"]
+        return Derived(name, told.get("target") or name, tuple(told.get("key") or ()), told["sql"])
+
+
+def derived_in(config: str) -> tuple[Derived, ...]:
+    """Those of a stored config, in its order."""
+    return tuple(map(Derived.read, json.loads(config or "{}").get("derived", ())))
