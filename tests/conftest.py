@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from postgres import Server
     from pyspark.sql import SparkSession
     from registry import Registry
+    from xdist.scheduler import Scheduling
+    from xdist.workermanage import WorkerController
 
     from backfill_cli.errors import BackfillError
 
@@ -105,8 +107,27 @@ def pytest_sessionstart() -> None:
     _copy_catalogs()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: "WorkerController") -> None:
+    import shares
+
+    shares.tell_where(node)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> "Scheduling | None":
+    import shares
+
+    return shares.Shares(config) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What collecting made stays, and few tests make cycles: the collector took a tenth of their CPU."""
+    if hasattr(session.config, "workerinput"):
+        import shares
+
+        shares.tell(session.config, session.items)
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
