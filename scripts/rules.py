@@ -73,14 +73,26 @@ def replaced(text: str, nodes: Sequence[Node], new: str) -> str:
 
 def _scopes(tree: Path, at: str) -> Iterator[tuple[Path, ast.AST]]:
     """Each module, class and function whose dotted name ends so."""
-    for folder in PRODUCT:
-        for path in sorted((tree / folder).rglob("*.py")):
-            parts = [part for part in path.relative_to(tree).with_suffix("").parts if part != "__init__"]
-            if not set(parts) & set(at.split(".")):
-                continue
-            for name, scope in scopes(_tree(path, path.stat().st_mtime_ns), ".".join(parts)):
+    parts = at.split(".")
+    for path, module in _modules(tree):
+        if not set(module).isdisjoint(parts):
+            for name, scope in _named(path, path.stat().st_mtime_ns, ".".join(module)):
                 if f".{name}".endswith(f".{at}"):
                     yield path, scope
+
+
+@cache
+def _modules(tree: Path) -> tuple[tuple[Path, tuple[str, ...]], ...]:
+    found = [path for folder in PRODUCT for path in sorted((tree / folder).rglob("*.py"))]
+    names = [path.relative_to(tree).with_suffix("").parts for path in found]
+    return tuple(
+        (path, tuple(part for part in name if part != "__init__")) for path, name in zip(found, names, strict=True)
+    )
+
+
+@cache
+def _named(path: Path, changed: int, module: str) -> tuple[tuple[str, ast.AST], ...]:
+    return tuple(scopes(_tree(path, changed), module))
 
 
 @cache

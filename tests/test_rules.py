@@ -14,7 +14,11 @@ RULES: list[Rule] = tomllib.loads((ROOT / "tests" / "rules.toml").read_text("utf
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["name"])
 def test_a_rule_is_where_it_says_and_can_be_taken_out(rule: Rule) -> None:
     path, text = without(rule, ROOT)
-    assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(path.read_text("utf-8")))
+    taken_out = ast.parse(text)
+    if "text" in rule:
+        assert ast.dump(taken_out) != ast.dump(ast.parse(path.read_text("utf-8")))
+    else:  # nothing else of the module is another: to compare all of it takes ten times as long
+        assert ast.dump(ast.parse(rule["old"])) != ast.dump(ast.parse(rule["new"] or "pass"))
     assert all((ROOT / path).exists() for path in rule["tests"])
 
 
