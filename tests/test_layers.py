@@ -81,6 +81,7 @@ WITHOUT_SPARK = (
     *(f"commands.{verb}" for verb in VERBS),
     "engine.cutover",
     "engine.job.drop",
+    "engine.job.fixable",
     "engine.job.held",
     "engine.doctor",
     "engine.job.checks",

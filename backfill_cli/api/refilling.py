@@ -197,8 +197,8 @@ def _as_held(catalog: Catalog, definition: "JobDefinition", table: "SinkTable") 
 
 def _require_comparable(definition: "JobDefinition", target: str) -> None:
     from backfill_cli.config import from_stored
+    from backfill_cli.engine.job.fixable import never
     from backfill_cli.engine.job.resources import Resources
-    from backfill_cli.engine.verify.job import never
 
     if (told := never(definition)) is not None:
         why, instead = told

@@ -81,6 +81,7 @@ class Orchestrator(Generic[S]):
         self._caught_up = CaughtUp(settings.until, ports.now_ms)
         self._committed_state = self.state
         self._promised = self._committed = committed
+        self._applied = committed.position  # or past that: no changes are in between
         self._backoff = Backoff()
         self._opening = False  # whether the stager was still starting when it was last needed
         self._stop_asked = False
@@ -277,6 +278,7 @@ class Orchestrator(Generic[S]):
         self._backoff = Backoff()
         self._committed = flight.checkpoint
         self._committed_state = flight.state
+        self._applied = self._applied.join(flight.state.position)
         committed_ms = self._ports.now_ms()
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
@@ -286,11 +288,13 @@ class Orchestrator(Generic[S]):
         self._ports.upstream.acknowledge(flight.state.position)
         self._ports.refills.keep(flight.checkpoint)
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
+        if refills:
+            self._mark()  # somebody may wait for its end, and nothing need follow that would mark it
 
     def _barrier(self, steady_ms: int) -> Tick | None:
         """Begin the next barrier if it is due: None once an epoch is staged, otherwise what is waited for."""
-        early = self._rhythm.is_early(steady_ms) and not self._ports.store.commands()
-        if early and not self._stop_wanted():
+        early = self._rhythm.is_early(steady_ms) and not self._ports.refills.ready(self._applied)
+        if early and not self._ports.store.commands() and not self._stop_wanted():
             return Tick.IDLE if self._flight.epoch is None else Tick.WAITING
         commands, self._redefines = until_redefined(self._ports.store.commands())
         barrier = self._next(commands)
@@ -313,7 +317,7 @@ class Orchestrator(Generic[S]):
             self._mark()
             return Tick.DONE
         self._rhythm.looked_ms = steady_ms
-        if self._ports.refills.due(self._committed, self.state.control):
+        if self._ports.refills.due(self._committed, self._applied, self.state.control):
             return self._refill(barrier, steady_ms)
         return self._read(barrier, steady_ms)
 
@@ -366,6 +370,8 @@ class Orchestrator(Generic[S]):
             plan = replace(plan, pending_after=plan.pending_after + 1)
         self._meter.observed(plan, self._ports.now_ms(), view)
         if not plan:
+            if self._flight.epoch is None and not view.pending:
+                self._applied = self._applied.join(view.latest)
             return self._idle(plan, budget)
         if self._opens():
             self._meter.discarded()

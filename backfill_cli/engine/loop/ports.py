@@ -72,8 +72,15 @@ class Refilling(Protocol):
         """A barrier took commands: what is read goes on at the rate that is in force now."""
         ...
 
-    def due(self, committed: Checkpoint, control: Control) -> bool:
-        """Whether a part is to be applied now, on top of `committed`. Called at each barrier."""
+    def ready(self, applied: Position) -> bool:
+        """Whether `due` would find more than at the barrier before: the next need not wait for the interval."""
+        ...
+
+    def due(self, committed: Checkpoint, applied: Position, control: Control) -> bool:
+        """Whether a part is to be applied now, on top of `committed`. Called at each barrier.
+
+        applied: the sink has all changes up to here. That may be past its position: no changes are between them.
+        """
         ...
 
     def stage(self, epoch: int, committed: Checkpoint) -> RefillEpoch | None:
@@ -101,7 +108,10 @@ class NoRefills:
 
     def told(self) -> None: ...
     def paced(self, control: Control) -> None: ...
-    def due(self, committed: Checkpoint, control: Control) -> bool:
+    def ready(self, applied: Position) -> bool:
+        return False
+
+    def due(self, committed: Checkpoint, applied: Position, control: Control) -> bool:
         return False
 
     def stage(self, epoch: int, committed: Checkpoint) -> RefillEpoch | None:

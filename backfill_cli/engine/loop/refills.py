@@ -37,7 +37,8 @@ from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff
-from backfill_cli.model.plan import Staged, StagedTable
+from backfill_cli.model.plan import Staged, StagedFile, StagedTable
+from backfill_cli.model.position import Position
 from backfill_cli.model.refill import Difference, Refill, RefillPart, RefillProgress, RefillState
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.units import spell_number
@@ -99,12 +100,13 @@ class NotPutBack(BackfillError):
 class _Ahead:
     """The next part, staged in a thread as of the commits so far, so that the barrier has little left to do.
 
-    base: the newest commit that it is over.
+    base: the newest commit that it is over. done: called once it is, in another thread.
     """
 
-    def __init__(self, base: int, make: Callable[[], StagedTable]) -> None:
+    def __init__(self, base: int, make: Callable[[], StagedTable], done: Callable[[], None]) -> None:
         self.base, pool = base, ThreadPoolExecutor(1, "refill-ahead")
         self.made = pool.submit(make)
+        self.made.add_done_callback(lambda _: done())
         pool.shutdown(wait=False)
 
 
@@ -128,12 +130,16 @@ class _Active:
     ahead: "_Ahead | None" = None
     flies: int | None = None
 
+    def holds_at(self, applied: Position) -> bool:
+        """Whether what was found is right in a sink that has all changes up to there."""
+        return self.difference is not None and (self.difference.up_to is None or self.difference.up_to <= applied)
+
 
 class Refills:
     """The refills of one job, one after the other: `ports.Refilling`.
 
     root: the job's staging folder. folder_of: of an epoch and an attempt. spooled: whether changes are in a spool.
-    opening: see `Stager.awaited`.
+    opening: see `Stager.awaited`. ring: wakes the loop.
     """
 
     def __init__(
@@ -149,11 +155,13 @@ class Refills:
         steady_ms: Callable[[], int],
         spooled: Callable[[], bool] = lambda: False,
         opening: Callable[[], str | None] = lambda: None,
+        ring: Callable[[], None] = lambda: None,
     ) -> None:
         self._definition, self._store, self._root, self._folder_of = definition, store, root, folder_of
         self._tables = {table.name: table for table in definition.tables}
         self._putting_back = {one.refill: one.table for one in definition.aside if one.refill is not None}
         self._session, self._compare, self._spooled, self._opening = session, compare, spooled, opening
+        self._ring = ring
         self._retry_limit_ms, self._now_ms, self._steady_ms = retry_limit_ms, now_ms, steady_ms
         self._backoff = Backoff()
         self._active: _Active | None = None
@@ -209,7 +217,16 @@ class Refills:
                 self._leave()
             active.rate = rate
 
-    def due(self, committed: Checkpoint, control: Control) -> bool:
+    def ready(self, applied: Position) -> bool:
+        """Whether the comparison has ended, or the next part was staged ahead, since `due` last looked."""
+        active = self._active
+        if active is None or active.flies is not None:
+            return False
+        if active.difference is None:
+            return active.comparison.ended() is not None
+        return active.holds_at(applied) and (active.ahead is None or active.ahead.made.done())
+
+    def due(self, committed: Checkpoint, applied: Position, control: Control) -> bool:
         """Whether what was found is to be applied at this barrier; begins and ends comparisons. Called at each."""
         if not self._pending:
             return False
@@ -228,7 +245,7 @@ class Refills:
         active = self._active
         if active.difference is None and not self._compared(active):
             return False
-        return self._is_due(active, committed)
+        return self._is_due(active, committed, applied)
 
     def stage(self, epoch: int, committed: Checkpoint) -> RefillEpoch | None:
         """The next part, durable in a folder of the epoch; None if it could not be, and is tried again later."""
@@ -343,11 +360,11 @@ class Refills:
         self._backoff = Backoff()
         return True
 
-    def _is_due(self, active: _Active, committed: Checkpoint) -> bool:
+    def _is_due(self, active: _Active, committed: Checkpoint, applied: Position) -> bool:
         """Ends the refill where nothing is to be applied; begins again where the comparison no longer holds."""
         found, name = active.difference, active.refill.table
         assert found is not None
-        if found.up_to is not None and not found.up_to <= committed.position:
+        if not active.holds_at(applied):
             return False
         later = [one for one in active.kept if one.epoch > found.epoch]
         if not found.rows or any(one.truncated for one in later):  # all rows are of changes since then
@@ -379,6 +396,8 @@ class Refills:
         table = replace(self._tables[active.refill.table], schema=found.schema)
 
         def make() -> StagedTable:
+            if parts == 1 and not later:
+                return _as_found(found, folder)
             spark = self._session()
             rows = spark.read.parquet(*(str(folder / file) for file in found.files))
             if parts > 1:
@@ -386,7 +405,7 @@ class Refills:
                 rows = rows.where(hashed == F.lit(number))
             return _written(spark, rows, later, table, folder / "ahead" / str(number), folder)
 
-        return _Ahead(base, make)
+        return _Ahead(base, make, self._ring)
 
     def _staged(self, active: _Active, folder: Path) -> tuple[RefillPart, StagedTable]:
         """The part that was staged ahead, with what was committed since; links to its files if that is nothing."""
@@ -451,6 +470,12 @@ class Refills:
             active.comparison.kill()
             shutil.rmtree(active.folder, ignore_errors=True)
             sweep_copies(self._root)
+
+
+def _as_found(found: Difference, folder: Path) -> StagedTable:
+    """The difference as the comparison wrote it."""
+    files = tuple(StagedFile(file, (folder / file).stat().st_size) for file in found.files)
+    return StagedTable(changes=files, changed=found.inserted + found.replaced, deleted=found.removed)
 
 
 def _written(

@@ -505,6 +505,7 @@ class _Run:
             steady_ms,
             lambda: definition.strategy == "chain" and bool(store.spooled()),
             resources.opening.awaited,
+            self.signals.wake.ring,
         )
 
     def _submits(self, pool: ThreadPoolExecutor) -> Callable[[Callable[[], None]], Future[None]]:

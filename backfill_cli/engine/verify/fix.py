@@ -21,6 +21,7 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
+from backfill_cli.engine.job.fixable import why_not
 from backfill_cli.engine.job.ownership import require_kept, start_over_named, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.ports import Job
@@ -38,7 +39,6 @@ from backfill_cli.engine.verify.job import (
     require_drained,
     require_known,
     verify,
-    why_not,
 )
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import write_difference

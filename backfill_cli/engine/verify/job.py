@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, Protocol
+from typing import Protocol
 
 import tenacity
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +19,7 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Copied, JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.job.aside import require_none
 from backfill_cli.engine.job.converging import converging
+from backfill_cli.engine.job.fixable import why_not
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.staging.failures import explaining
@@ -30,7 +31,6 @@ from backfill_cli.engine.verify.table import compare
 from backfill_cli.errors import BackfillError, Hint, HistoryGone, Transient, UsageError, command
 from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import encode
-from backfill_cli.model.job import Phase
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport
 
@@ -342,45 +342,3 @@ def tables_at(definition: JobDefinition, at: Checkpoint) -> Sequence[SinkTable]:
 def _weight(table: str, at: Checkpoint) -> float:
     """About how much work a pass over a table is: the rows that were read for it."""
     return 1.0 + sum(progress.rows for (of, _), progress in at.splits.items() if of == table)
-
-
-BY_SQL = "correct the rows that verify lists with SQL"
-
-
-def never(definition: JobDefinition) -> tuple[str, Hint | str] | None:
-    """Why nothing of the job can ever be made equal by what its upstream has, and what to do instead."""
-    others = [table.target for table in definition.tables if not table.plain_inserts and not table.side]
-    if others:
-        return (
-            f"it was started --into-existing, and rows that were in {', '.join(others)} before cannot be told "
-            "from extra ones",
-            BY_SQL,
-        )
-    if _thins(json.loads(definition.config).get("upstream", {})):
-        return (
-            "its topic is compacted: rows removed by compaction appear missing or extra, and may be neither",
-            BY_SQL,
-        )
-    return None
-
-
-def why_not(definition: JobDefinition, at: Checkpoint) -> tuple[str, Hint | str] | None:
-    """Why `verify --fix` cannot repair a job at a checkpoint, and what to do instead; None if it can: if the sink
-    must hold the upstream's rows there."""
-    if (told := never(definition)) is not None:
-        return told
-    name = definition.name
-    wait = f"resume {name} --detach", f"wait {name} --for caught-up"
-    later = command(*wait, f"stop {name} --wait", f"verify {name} --fix")
-    if at.phase == Phase.SNAPSHOT:
-        return "its snapshot is still being read", later
-    if converging(definition, at):
-        return "it is converging: present differences may disappear by themselves", later
-    return None
-
-
-def _thins(upstream: Mapping[str, Any]) -> bool:
-    """Whether the config says that records can disappear from the log other than at its beginning."""
-    changes = upstream.get("changes")
-    sides = (upstream, changes if isinstance(changes, Mapping) else {})
-    return any(side.get(option) is True for side in sides for option in ("compacted", "accept_compaction"))

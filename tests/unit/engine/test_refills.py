@@ -45,6 +45,9 @@ class Fake:
         self.killed = True
 
     def finds(self, rows: int, epoch: int = 10, up_to: Position | None = None, schema: str = SCHEMA) -> None:
+        file = self.folder / "rows" / "0.parquet"
+        file.parent.mkdir()
+        file.write_bytes(b"found")
         found = Difference(epoch, schema, up_to, ("rows/0.parquet",) if rows else (), inserted=rows)
         (self.folder / FOUND).write_text(encode(found))
         self.code = 0
@@ -107,8 +110,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     class Ahead(of._Ahead):
         """Is done once it is begun."""
 
-        def __init__(self, base: int, make: Any) -> None:
-            super().__init__(base, make)
+        def __init__(self, base: int, make: Any, done: Any) -> None:
+            super().__init__(base, make, done)
             self.made.exception()
 
     monkeypatch.setattr(of, "_written", written)
@@ -136,7 +139,7 @@ def commit(world: World, epoch: int, truncated: bool = False, schema: str = SCHE
 
 def applied(refills: Refills, world: World, epoch: int, committed: Checkpoint = AT) -> RefillPart:
     """The part that is due, as the loop applies it."""
-    assert refills.due(committed, Control())
+    assert refills.due(committed, committed.position, Control())
     made = refills.stage(epoch, committed)
     assert made is not None
     refills.keep(replace(AT, epoch=epoch, plan=EpochPlan(refill=made.part), staged=made.staged))
@@ -159,11 +162,11 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_what_was_compared_is_applied_over_what_was_committed_since(world: World) -> None:
     refills = opened(world)
-    assert not refills.due(AT, Control())
+    assert not refills.due(AT, AT.position, Control())
     refills.keep(commit(world, 9))  # the copy of the sink has it already
     refills.keep(commit(world, 11))
     world.begun[0].finds(3)
-    assert refills.due(AT, Control())
+    assert refills.due(AT, AT.position, Control())
     refills.keep(commit(world, 12))
     assert applied(refills, world, 13) == RefillPart(1, 3, 0, 0, True)
     assert world.over == [[11], [12]]
@@ -175,57 +178,78 @@ def test_what_was_compared_is_applied_over_what_was_committed_since(world: World
 
 def test_where_nothing_changed_since_the_files_are_applied_as_they_are(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(3)
-    made = refills.stage(13, AT) if refills.due(AT, Control()) else None
+    made = refills.stage(13, AT) if refills.due(AT, AT.position, Control()) else None
     assert made is not None
     (file,) = made.staged.tables["orders"].changes
-    assert (world.root / f"13-{made.staged.attempt}" / file.path).read_bytes() == b"rows"
-    assert world.over == [[]]
+    assert (world.root / f"13-{made.staged.attempt}" / file.path).read_bytes() == b"found"
+    assert file.size_bytes == len(b"found")
+    assert (made.staged.upserted, made.staged.deleted) == (3, 0)
+    assert not world.over, "without Spark"
 
 
 def test_equal_rows_need_no_epoch(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(0)
-    assert not refills.due(AT, Control())
+    assert not refills.due(AT, AT.position, Control())
     assert world.states == [RefillState.COMPARING, RefillState.DONE]
     assert not refills.pending
 
 
 def test_rows_as_they_were_read_wait_until_the_log_is_applied_that_far(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(3, up_to=at(7))
-    assert not refills.due(AT, Control())
-    assert refills.due(replace(AT, position=at(7)), Control())
+    assert not refills.due(AT, AT.position, Control())
+    assert refills.due(AT, at(7), Control())
+
+
+def test_the_loop_need_not_wait_for_its_interval_where_a_refill_goes_on(world: World) -> None:
+    refills = opened(world)
+    assert not refills.ready(AT.position)
+    refills.due(AT, AT.position, Control())
+    assert not refills.ready(AT.position)
+    world.begun[0].finds(3, up_to=at(7))
+    assert refills.ready(AT.position), "the comparison has ended"
+    refills.due(AT, AT.position, Control())
+    assert not refills.ready(AT.position), "the log is not applied that far"
+    assert refills.ready(at(7))
+    assert refills.due(AT, at(7), Control())
+    assert refills.ready(at(7)), "it was staged ahead"
+    made = refills.stage(13, AT)
+    assert made is not None
+    assert not refills.ready(at(7)), "it is in flight"
+    refills.keep(replace(AT, epoch=13, plan=EpochPlan(refill=made.part), staged=made.staged))
+    assert not refills.ready(at(7))
 
 
 def test_after_a_truncate_every_row_is_of_changes_since(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     refills.keep(commit(world, 11, truncated=True))
     world.begun[0].finds(3)
-    assert not refills.due(AT, Control())
+    assert not refills.due(AT, AT.position, Control())
     assert world.states[-1] is RefillState.DONE
 
 
 def test_a_truncate_that_the_comparison_saw_voids_nothing(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     refills.keep(commit(world, 10, truncated=True))
     world.begun[0].finds(3)
-    assert refills.due(AT, Control())
+    assert refills.due(AT, AT.position, Control())
 
 
 def test_other_columns_are_compared_again(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     refills.keep(commit(world, 11, schema="wider"))
     world.begun[0].finds(3)
     wider = replace(AT, sink_schemas={"orders": "wider"})
-    assert not refills.due(wider, Control())
-    assert not refills.due(wider, Control())
+    assert not refills.due(wider, wider.position, Control())
+    assert not refills.due(wider, wider.position, Control())
     assert len(world.begun) == 2
 
 
@@ -234,7 +258,7 @@ def test_many_rows_are_several_epochs_each_over_what_is_newest(
 ) -> None:
     hashed(monkeypatch)
     refills = opened(world, SimpleNamespace(where=lambda _: None))
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(3)
     assert applied(refills, world, 11) == RefillPart(1, 0, 0, 0, False)
     refills.keep(commit(world, 12))
@@ -245,11 +269,11 @@ def test_many_rows_are_several_epochs_each_over_what_is_newest(
 
 def test_a_pause_ends_the_comparison_and_a_resume_begins_it_again(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
-    assert not refills.due(AT, Control(paused_by="me"))
+    refills.due(AT, AT.position, Control())
+    assert not refills.due(AT, AT.position, Control(paused_by="me"))
     assert world.begun[0].killed
     assert (world.states[-1], world.noted[-1].why.text) == (RefillState.WAITING, "the job is paused")
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     assert len(world.begun) == 2
 
 
@@ -273,7 +297,7 @@ def test_a_refill_waits_and_says_for_what(
     world.spooled = spooled
     refills = opened(world)
     for _ in range(3):
-        assert not refills.due(committed, control)
+        assert not refills.due(committed, committed.position, control)
     assert [one.why.text for one in world.noted] == [why]
     assert not world.begun
     assert refills.pending
@@ -282,7 +306,7 @@ def test_a_refill_waits_and_says_for_what(
 def test_a_failure_that_may_pass_is_tried_again_until_the_limit(world: World) -> None:
     refills = opened(world)
     while refills.pending and world.now_ms < 60_000:
-        refills.due(AT, Control())
+        refills.due(AT, AT.position, Control())
         if world.begun and not world.begun[-1].killed:
             world.begun[-1].fails(transient=True)
         world.now_ms += 500
@@ -293,9 +317,9 @@ def test_a_failure_that_may_pass_is_tried_again_until_the_limit(world: World) ->
 
 def test_a_failure_that_does_not_pass_ends_the_refill_only(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].fails(transient=False)
-    assert not refills.due(AT, Control())
+    assert not refills.due(AT, AT.position, Control())
     assert world.states[-1] is RefillState.FAILED
     told = "gone; updates of rows that the sink lacked may have been skipped meanwhile"
     assert world.noted[-1].why.text.startswith(told)
@@ -305,20 +329,20 @@ def test_a_failure_that_does_not_pass_ends_the_refill_only(world: World) -> None
 
 def test_a_comparison_that_was_killed_is_begun_again(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].code = -9
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     assert world.states[-1] is RefillState.WAITING
     world.now_ms = 5_000
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     assert len(world.begun) == 2
 
 
 def test_what_the_sink_refuses_for_good_ends_the_refill_only(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(3)
-    assert refills.due(AT, Control())
+    assert refills.due(AT, AT.position, Control())
     assert refills.stage(11, AT) is not None
     refills.refused(BackfillError("no room for a second paid order"))
     assert world.states[-1] is RefillState.FAILED
@@ -329,46 +353,47 @@ def test_a_part_that_cannot_be_staged_is_no_failure_of_the_job(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
+    refills.keep(commit(world, 11))
     world.begun[0].finds(3)
 
     def full(*_: object) -> StagedTable:
         raise Transient("the disk is full")
 
     monkeypatch.setattr(of, "_written", full)
-    assert not refills.due(AT, Control())
+    assert not refills.due(AT, AT.position, Control())
     assert (world.states[-1], world.noted[-1].why.text) == (RefillState.WAITING, "the disk is full")
 
 
 def test_a_cancelled_refill_is_given_up_and_the_next_begins(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.asked = [Refill(2, "orders", Extent(first="1"), "me", 1, since=6)]
     refills.told()
     assert world.begun[0].killed
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     assert [one.id for one in world.noted] == [1, 2]
 
 
 def test_a_new_runner_begins_again_and_sweeps_what_was_found(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(3)
     again = opened(world)
     assert not list(world.root.glob("refill-*"))
     assert again.pending
-    assert not again.due(AT, Control())
+    assert not again.due(AT, AT.position, Control())
     assert len(world.begun) == 2
 
 
 def test_the_last_part_of_a_refill_that_a_pause_met_in_flight_ends_it(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(3)
-    assert refills.due(AT, Control())
+    assert refills.due(AT, AT.position, Control())
     made = refills.stage(11, AT)
     assert made is not None
-    refills.due(AT, Control(paused_by="me"))
+    refills.due(AT, AT.position, Control(paused_by="me"))
     refills.keep(replace(AT, epoch=11, plan=EpochPlan(refill=made.part), staged=made.staged))
     assert not refills.pending
 
@@ -379,17 +404,17 @@ def test_a_part_that_lands_late_is_not_one_of_the_next_comparison(
 ) -> None:
     numbers = hashed(monkeypatch)
     refills = opened(world, SimpleNamespace(where=lambda _: None))
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(6)
-    assert refills.due(AT, Control())
+    assert refills.due(AT, AT.position, Control())
     first = refills.stage(11, AT)
     assert first is not None
     if ended_by == "a cancel":
         world.asked = [Refill(2, "orders", Extent(first="1"), "me", 1, since=6)]
         refills.told()
     else:
-        refills.due(AT, Control(paused_by="me"))
-    refills.due(AT, Control())
+        refills.due(AT, AT.position, Control(paused_by="me"))
+    refills.due(AT, AT.position, Control())
     refills.keep(replace(AT, epoch=11, plan=EpochPlan(refill=first.part), staged=first.staged))
     world.begun[1].finds(6)
     numbers.clear()
@@ -400,13 +425,13 @@ def test_a_part_that_lands_late_is_not_one_of_the_next_comparison(
 
 def test_a_part_that_is_refused_late_is_no_failure_of_the_next_refill(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(3)
-    assert refills.due(AT, Control())
+    assert refills.due(AT, AT.position, Control())
     assert refills.stage(11, AT) is not None
     world.asked = [Refill(2, "orders", Extent(first="1"), "me", 1, since=6)]
     refills.told()
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     refills.refused(BackfillError("no room for a second paid order"))
     assert world.states[-1] is RefillState.COMPARING
     assert refills.pending
@@ -415,7 +440,7 @@ def test_a_part_that_is_refused_late_is_no_failure_of_the_next_refill(world: Wor
 def test_a_refill_of_a_table_that_the_job_has_no_more_holds_up_nothing(world: World) -> None:
     world.asked = [Refill(1, "gone", Extent(), "me", 1, since=5), Refill(2, "orders", Extent(), "me", 1, since=6)]
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     refills.told()
     assert [one.id for one in world.noted] == [2]
     assert refills.filling == ("orders",)
@@ -428,7 +453,7 @@ def rate_of(fake: Fake) -> str | None:
 
 def test_a_comparison_reads_at_the_lowest_rate_that_is_in_force_and_follows_it(world: World) -> None:
     refills, control = world.open(), Control(rate=500.0).with_rate("orders", 200.0).with_rate("others", 1.0)
-    refills.due(AT, control)
+    refills.due(AT, AT.position, control)
     assert rate_of(world.begun[0]) == "200.0"
     told = refills.progress()
     assert told is not None
@@ -439,7 +464,7 @@ def test_a_comparison_reads_at_the_lowest_rate_that_is_in_force_and_follows_it(w
         (Control(), "null"),
     ):
         refills.paced(now)
-        refills.due(AT, now)
+        refills.due(AT, AT.position, now)
         assert rate_of(world.begun[0]) == said
     assert len(world.begun) == 1
     assert not world.begun[0].killed
@@ -447,7 +472,7 @@ def test_a_comparison_reads_at_the_lowest_rate_that_is_in_force_and_follows_it(w
 
 def test_a_comparison_that_began_without_a_limit_begins_again_with_one(world: World) -> None:
     refills = world.open()
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     assert rate_of(world.begun[0]) is None
     refills.paced(Control())
     refills.paced(Control().with_rate("others", 1.0))
@@ -455,29 +480,29 @@ def test_a_comparison_that_began_without_a_limit_begins_again_with_one(world: Wo
     slow = Control().with_rate("orders", 9.0)
     refills.paced(slow)
     assert world.begun[0].killed
-    refills.due(AT, slow)
+    refills.due(AT, AT.position, slow)
     assert rate_of(world.begun[1]) == "9.0"
 
 
 def test_what_was_compared_is_applied_at_any_rate_but_0(world: World) -> None:
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     world.begun[0].finds(3)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     slow = Control(rate=1.0)
     refills.paced(slow)
-    assert refills.due(AT, slow)
+    assert refills.due(AT, AT.position, slow)
     assert not world.begun[0].killed
 
 
 def test_a_rate_of_0_of_its_table_suspends_a_refill_and_is_named(world: World) -> None:
     refills = world.open()
-    refills.due(AT, Control().with_rate("orders", 0.0))
+    refills.due(AT, AT.position, Control().with_rate("orders", 0.0))
     assert not world.begun
     assert str(world.noted[-1].why) == (
         "the rate of table orders is 0; to continue: backfill throttle j --table orders --rate none"
     )
-    refills.due(AT, Control().with_rate("others", 0.0))
+    refills.due(AT, AT.position, Control().with_rate("others", 0.0))
     assert len(world.begun) == 1
 
 
@@ -487,13 +512,13 @@ def test_a_refill_that_was_to_put_a_table_back_and_ends_otherwise_is_said_to_the
 ) -> None:
     world.aside = (Aside("orders", "{}", "{}", "[]", 3, 2, "it broke", refill=1),)
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     if how == "fails":
         world.begun[0].fails(transient=False)
     else:
         world.asked = []
     with pytest.raises(NotPutBack) as error:
-        refills.due(AT, Control()) if how == "fails" else refills.told()
+        refills.due(AT, AT.position, Control()) if how == "fails" else refills.told()
     assert error.value.table == "orders"
     assert world.begun[0].killed
 
@@ -501,7 +526,7 @@ def test_a_refill_that_was_to_put_a_table_back_and_ends_otherwise_is_said_to_the
 def test_a_table_that_a_refill_has_put_back_is_like_any_other(world: World) -> None:
     world.aside = (Aside("orders", "{}", "{}", "[]", 3, 2, "it broke", refill=1),)
     refills = opened(world)
-    refills.due(AT, Control())
+    refills.due(AT, AT.position, Control())
     assert refills.putting_back
     world.begun[0].finds(3)
     assert applied(refills, world, 13).last

@@ -15,10 +15,11 @@ from hint_typed import typed
 from backfill_cli.catalog import Catalog
 from backfill_cli.contracts import JobDefinition, SinkCopy, SinkTable
 from backfill_cli.engine.job.converging import converging
+from backfill_cli.engine.job.fixable import why_not
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.verify import fix
-from backfill_cli.engine.verify.job import Verification, history_named, require_known, why_not
+from backfill_cli.engine.verify.job import Verification, history_named, require_known
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, Transient, UsageError
 from backfill_cli.model.checkpoint import Checkpoint

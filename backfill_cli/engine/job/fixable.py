@@ -1,0 +1,52 @@
+"""Whether a job's rows can be made equal by what its upstream has: for `verify --fix`, and for a refill."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from backfill_cli.contracts import JobDefinition
+from backfill_cli.engine.job.converging import converging
+from backfill_cli.errors import Hint, command
+from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.job import Phase
+
+BY_SQL = "correct the rows that verify lists with SQL"
+
+
+def never(definition: JobDefinition) -> tuple[str, Hint | str] | None:
+    """Why nothing of the job can ever be made equal by what its upstream has, and what to do instead."""
+    others = [table.target for table in definition.tables if not table.plain_inserts and not table.side]
+    if others:
+        return (
+            f"it was started --into-existing, and rows that were in {', '.join(others)} before cannot be told "
+            "from extra ones",
+            BY_SQL,
+        )
+    if _thins(json.loads(definition.config).get("upstream", {})):
+        return (
+            "its topic is compacted: rows removed by compaction appear missing or extra, and may be neither",
+            BY_SQL,
+        )
+    return None
+
+
+def why_not(definition: JobDefinition, at: Checkpoint) -> tuple[str, Hint | str] | None:
+    """Why `verify --fix` cannot repair a job at a checkpoint, and what to do instead; None if it can: if the sink
+    must hold the upstream's rows there."""
+    if (told := never(definition)) is not None:
+        return told
+    name = definition.name
+    wait = f"resume {name} --detach", f"wait {name} --for caught-up"
+    later = command(*wait, f"stop {name} --wait", f"verify {name} --fix")
+    if at.phase == Phase.SNAPSHOT:
+        return "its snapshot is still being read", later
+    if converging(definition, at):
+        return "it is converging: present differences may disappear by themselves", later
+    return None
+
+
+def _thins(upstream: Mapping[str, Any]) -> bool:
+    """Whether the config says that records can disappear from the log other than at its beginning."""
+    changes = upstream.get("changes")
+    sides = (upstream, changes if isinstance(changes, Mapping) else {})
+    return any(side.get(option) is True for side in sides for option in ("compacted", "accept_compaction"))
