@@ -1,5 +1,7 @@
 """What gives a job another definition: `set`, `add` and `remove`, as the commands and Python ask for them."""
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backfill_cli.api.posting import post
 from backfill_cli.catalog import Catalog, JobRow
-from backfill_cli.errors import Hint, UsageError, command
+from backfill_cli.errors import BackfillError, Hint, UsageError, command
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Verb
 from backfill_cli.view.answers import Posted
@@ -73,5 +75,16 @@ def removing(store: Catalog, before: JobRow, table: str, with_rows: bool, confir
             command(f"remove {name} --table {quote(table)} --with-rows --confirm {name}"),
         )
     change = removing(name, table, store, with_rows)
-    note = f"remove it from {before.config_file}, too" if before.config_file else ""
+    note = f"remove it from {before.config_file}, too" if _has(store, before, table) else ""
     return Asked(Verb.REMOVE, change, Hint.of(note))
+
+
+def _has(store: Catalog, job: JobRow, table: str) -> bool:
+    """Whether the config that the job was last started with has this table; not, if it cannot be read any more."""
+    from backfill_cli.config import load
+
+    if not os.path.isfile(job.config_file):  # a pipe: somebody else's now, and reading it would wait for them
+        return False
+    with suppress(BackfillError):
+        return table in {one.name for one in load(Path(job.config_file), of_job=store.keys).tables}
+    return False

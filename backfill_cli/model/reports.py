@@ -79,7 +79,8 @@ class PlannedTable:
     rows: None if only reading can tell. estimated: whether rows comes from the database's statistics. columns:
     (name, type) in the sink, in order. transformed: whether a transform makes them. fields: of records that name
     their schemas by a registry's ids: what the fields become of the schemas of the oldest and newest records, and
-    of the registry's newest.
+    of the registry's newest. rate: rows per second that are read of it at most, by the config; None: no limit of
+    its own.
     """
 
     name: str
@@ -92,6 +93,7 @@ class PlannedTable:
     estimated: bool = False
     transformed: bool = False
     fields: tuple[FieldRead, ...] = ()
+    rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

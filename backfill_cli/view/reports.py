@@ -12,7 +12,14 @@ from backfill_cli.errors import Hint, command
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.cutover import CutoverReport, Found, LiveName
 from backfill_cli.model.reports import Check, PlannedTable, PlanReport, Status
-from backfill_cli.model.units import spell_clock, spell_count, spell_duration, spell_moment, spell_size
+from backfill_cli.model.units import (
+    spell_clock,
+    spell_count,
+    spell_duration,
+    spell_moment,
+    spell_number,
+    spell_size,
+)
 from backfill_cli.view.columns import column_lines
 from backfill_cli.view.console import (
     RED,
@@ -104,6 +111,7 @@ def _change_log(report: PlanReport) -> str:
 def _table_lines(table: PlannedTable, amount: str) -> list[str]:
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     head = f"table {name}: {spell_count(table.splits, 'part')}, {amount}; key {', '.join(table.key)}"
+    head += "" if table.rate is None else f"; at most {spell_number(table.rate)} rows/s"
     return [head, *column_lines(table)]
 
 

@@ -333,6 +333,7 @@ def plan(
             planned_of(table, pin, estimated, kept),
             transformed=made(table.name).select is not None,
             fields=tuple(fields.get(table.name, ())),
+            rate=config.table(table.name).rate,
         )
         for table in tables
         if not table.side

@@ -282,9 +282,10 @@ def _refuse_other_tables(name: str, had: Collection[str], config: JobConfig) -> 
     said = [f"{', '.join(joins)} would join it"] * bool(joins) + [f"{', '.join(leaves)} would leave it"] * bool(
         leaves
     )
+    stay = f"; or add the sections of {', '.join(leaves)} to {file}, for them to stay" if leaves else ""
     raise UsageError(
         f"job {name!r} exists, and this config has other tables: {', and '.join(said)}",
-        command(*lines),
+        command(*lines) + stay,
     )
 
 
@@ -374,8 +375,16 @@ def changed_rates(stored: str, config: JobConfig) -> tuple[tuple[str, float | No
 
 
 def _changed(stored: str, config: JobConfig) -> list[Difference]:
-    """What differs, whatever the order of the tables: one that joined, or was put back, is the last in the job."""
-    before, after = json.loads(stored), json.loads(config.stored())
-    place = {one["name"]: at for at, one in enumerate(after["tables"])}
-    in_order = sorted(before["tables"], key=lambda one: place.get(one["name"], len(place)))
-    return differences({**before, "tables": in_order}, after)
+    """What differs, whatever the order of the tables: one that joined, or was put back, is the last in the job.
+
+    Of a table that both have, its options: `tables.orders.rate`; of one that joins or leaves, its section.
+    """
+    trees = json.loads(stored), json.loads(config.stored())
+    had, has = ({one["name"]: one for one in tree["tables"]} for tree in trees)
+    both = had.keys() & has.keys()
+
+    def by_name(sections: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: one if name in both else [one] for name, one in sections.items()}
+
+    before, after = trees
+    return differences({**before, "tables": by_name(had)}, {**after, "tables": by_name(has)})

@@ -16,7 +16,15 @@ from backfill_cli.engine.loop.epoch import Epoch, Flight, leaves_more, left_of, 
 from backfill_cli.engine.loop.finishing import Finishing
 from backfill_cli.engine.loop.meter import InHand, Meter
 from backfill_cli.engine.loop.pace import CaughtUp, Rhythm, Sizes
-from backfill_cli.engine.loop.ports import Job, Ports, Settings, record_of, require_taken, require_takers
+from backfill_cli.engine.loop.ports import (
+    REFILLED,
+    Job,
+    Ports,
+    Settings,
+    record_of,
+    require_taken,
+    require_takers,
+)
 from backfill_cli.errors import Interrupted, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
@@ -39,9 +47,6 @@ from backfill_cli.model.skipped import added
 from backfill_cli.model.units import spell_duration
 from backfill_cli.model.written import written
 from backfill_cli.strategies import S, Strategy
-
-REFILLED = "refilled"
-"""The ledger's entry for an epoch that applied a part of a refill."""
 
 
 class Tick(StrEnum):
@@ -293,8 +298,8 @@ class Orchestrator(Generic[S]):
 
     def _barrier(self, steady_ms: int) -> Tick | None:
         """Begin the next barrier if it is due: None once an epoch is staged, otherwise what is waited for."""
-        early = self._rhythm.is_early(steady_ms) and not self._ports.refills.ready(self._applied)
-        if early and not self._ports.store.commands() and not self._stop_wanted():
+        early = self._rhythm.is_early(steady_ms) and not self._ports.store.commands()
+        if early and not self._ports.refills.ready(self._applied) and not self._stop_wanted():
             return Tick.IDLE if self._flight.epoch is None else Tick.WAITING
         commands, self._redefines = until_redefined(self._ports.store.commands())
         barrier = self._next(commands)

@@ -18,6 +18,9 @@ from backfill_cli.model.plan import Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.refill import RefillPart, RefillProgress
 
+REFILLED = "refilled"
+"""The ledger's entry for an epoch that applied a part of a refill."""
+
 
 class Spooling(Protocol):
     """Takes the upstream's log into a spool in parallel with the loop (strategy chain)."""

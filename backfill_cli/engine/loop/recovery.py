@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager
 from backfill_cli.engine.loop.checkpoints import promised
-from backfill_cli.engine.loop.ports import Job, commit_of, record_of
+from backfill_cli.engine.loop.ports import REFILLED, Job, commit_of, record_of
 from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, StateConflict, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
@@ -169,7 +169,8 @@ def _record(job: Job, prepared: Checkpoint, now_ms: int, mutations: str) -> Epoc
     """The ledger's line for an epoch that recovery found or finished; durations are unknown."""
     assert prepared.plan is not None
     phase = Phase.SNAPSHOT if prepared.plan.reads else prepared.phase
-    return record_of(prepared, job.tables, phase, now_ms, mutations)
+    what = mutations if prepared.plan.refill is None else f"{REFILLED}, {mutations}"
+    return record_of(prepared, job.tables, phase, now_ms, what)
 
 
 def take_back(

@@ -57,13 +57,16 @@ def test_without_a_runner_the_config_is_the_jobs_at_once_and_plan_names_the_comm
 def test_a_rate_of_a_table_is_the_configs_from_then_on_and_stays_what_was_typed_where_that_is_as_before(
     s: Scene,
 ) -> None:
-    for text, rates in (
-        (CONFIG.replace("[[tables]]", "[[tables]]\nrate = 9"), {"orders": 9.0}),
-        (CONFIG.replace("[[tables]]", "[[tables]]\nrate = 9") + MORE, {"orders": 4.0}),
-        (CONFIG + MORE, {}),
+    both = "throttle.rate, barrier.interval"
+    for text, rates, named in (
+        (CONFIG.replace("[[tables]]", "[[tables]]\nrate = 9"), {"orders": 9.0}, "tables.orders.rate"),
+        (CONFIG.replace("[[tables]]", "[[tables]]\nrate = 9") + MORE, {"orders": 4.0}, both),
+        (CONFIG + MORE, {}, "tables.orders.rate"),
     ):
         done = s.run("set", "orders", "--config", str(edit(s, text)))
         assert done.exit_code == 0, done.stderr
+        assert f"job orders: set: {named}" in done.stderr
+        assert ("; at most 9 rows/s" in s.run("plan").stdout) == bool(rates)
         assert s.catalog.job("orders").control.rates == rates
         if rates:
             assert s.run("throttle", "orders", "--table", "orders", "--rate", "4").exit_code == 0

@@ -385,6 +385,15 @@ def two_tables(s: Scene) -> None:
     stop(s)
 
 
+@pytest.mark.parametrize("file", [SHOP, "no config", None])
+def test_a_file_that_has_no_table_that_leaves_is_not_to_be_changed(s: Scene, file: str | None) -> None:
+    two_tables(s)
+    (s.folder / "job.toml").unlink() if file is None else (s.folder / "job.toml").write_text(file)
+    said = s.run("remove", "orders", "--table", "refunds").stderr
+    assert "its rows in the sink stay" in said
+    assert "job.toml" not in said
+
+
 def test_a_table_joins_or_leaves_the_config_that_the_job_has_then(s: Scene) -> None:
     (s.folder / "job.toml").write_text(SHOP + REFUNDS)
     for words, names in ((["add", "--config", "job.toml"], {"orders", "refunds"}), (["remove"], {"orders"})):
@@ -579,6 +588,10 @@ def test_other_tables_in_the_config_are_offered_as_the_commands_for_them(s: Scen
     (s.folder / "job.toml").write_text(SHOP)
     with typed(s.refused(asked, "--config", "job.toml")) as hint:
         assert hint.commands() == [["remove", "orders", "--table", "refunds"]]
+        hint.says("or add the sections of refunds to ")
+        (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+        assert s.run("plan", "--config", "job.toml").exit_code == 0
+        (s.folder / "job.toml").write_text(SHOP)
         assert s.run(*hint.commands()[0]).exit_code == 0
 
 

@@ -27,6 +27,7 @@ from backfill_cli.model.checkpoint import EpochRecord, Marker, Recovered
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START, Position
+from backfill_cli.model.refill import RefillPart
 
 # -- fencing -----------------------------------------------------------------------------------------------------
 
@@ -149,6 +150,13 @@ def test_the_ledger_has_the_recovered_epoch() -> None:
     assert world.record == EpochRecord(
         PREPARED, COMMITTED, Phase.SNAPSHOT, 999, 4, 2, 0, pending_epochs=4, mutations="recovered"
     )
+
+
+def test_the_ledger_says_that_a_recovered_epoch_is_of_a_refill() -> None:
+    refilled = replace(prepared, plan=EpochPlan(refill=RefillPart(1, 2, 3, 4, True)), splits={})
+    world = left(AFTER, AFTER, start=Recovered(Control(), committed, refilled, PREPARED))
+    world.recover()
+    assert world.record.mutations == "refilled, recovered"
 
 
 def test_the_ledger_counts_the_upstream_epochs_of_a_recovered_window() -> None:
