@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "unwinding": set(),
     "strategies": SHARED,
     "contracts": SHARED,
+    "derived": SHARED | {"contracts"},
     "registry": SHARED | {"contracts"},
     "config": SHARED | {"contracts", "registry", "folders"},
     "spark": SHARED | {"__init__"},
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"schema_registry"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors", "postgres_gauge"},
     "sinks": SHARED
-    | {"contracts", "failpoint", "spark", "cdc", "decode", "formats", "lake", "kafka"}
+    | {"contracts", "derived", "failpoint", "spark", "cdc", "decode", "formats", "lake", "kafka"}
     | {"duckdb_errors", "duckdb_instance"}
     | {"schema_registry"}
     | {"postgres_driver", "postgres_dsn", "postgres_holders", "postgres_errors", "postgres_gauge"},

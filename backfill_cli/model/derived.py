@@ -25,6 +25,25 @@ class Derived:
         return Derived(name, told.get("target") or name, tuple(told.get("key") or ()), told["sql"])
 
 
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a SELECT can read: a table of the job, or another derived table.
+
+    names: what a SELECT may call it. sql: its target, quoted. key: columns that no two rows share, if `unique`.
+    columns: all names, in the table's order. by: the columns that an epoch's changed rows are known by.
+    nullable: whether these can be NULL.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    sql: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    by: tuple[str, ...]
+    unique: bool = True
+    nullable: bool = False
+
+
 def derived_in(config: str) -> tuple[Derived, ...]:
     """Those of a stored config, in its order."""
     return tuple(map(Derived.read, json.loads(config or "{}").get("derived", ())))

@@ -1,0 +1,45 @@
+"""How the two engines spell what a reach is made of: quoting, and a row that one relation shares with another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backfill_cli.contracts import own
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """dialect: its name in sqlglot. ignores_case: of names. semi: whether it has SEMI JOIN, which it plans well.
+
+    compares_null: whether it can hash IS NOT DISTINCT FROM.
+    """
+
+    dialect: str
+    ignores_case: bool
+    semi: bool
+    compares_null: bool
+
+    def quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def listed(self, names: Sequence[str]) -> str:
+        return ", ".join(map(self.quoted, names))
+
+    def name(self, text: str, quoted: bool) -> str:
+        """An identifier as it is compared with others."""
+        return own.fold(text) if self.ignores_case or not quoted else text
+
+    def same(self, left: str, right: str, nullable: bool) -> str:
+        """SQL: both are equal, or both are NULL."""
+        if not nullable:
+            return f"{left} = {right}"
+        if self.compares_null:
+            return f"{left} IS NOT DISTINCT FROM {right}"
+        # Arrays with NULL as their element are equal to each other, and can be hashed.
+        return f"ARRAY[{left}] = ARRAY[{right}]"
+
+
+ENGINES = {
+    "duckdb": Engine("duckdb", ignores_case=True, semi=True, compares_null=True),
+    "postgres": Engine("postgres", ignores_case=False, semi=False, compares_null=False),
+}
+"""By the sink's type."""

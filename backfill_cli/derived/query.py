@@ -1,0 +1,118 @@
+"""A SELECT as far as a change's reach needs it: where its rows come from, by pieces of the user's own text.
+
+Only structure is read; every expression stays the text that the user wrote, and the engine alone gives it its
+meaning.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from sqlglot import exp
+
+from backfill_cli.model.derived import Base
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An output column. text: its expression. tree: the same, each column by its leaf. name: as it is compared."""
+
+    name: str
+    text: str
+    tree: exp.Expr
+    aggregates: bool = False
+    windows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Rows that the SELECT itself has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One thing in FROM. joined: "", "JOIN", "LEFT JOIN", "RIGHT JOIN" or "CROSS JOIN"; on: what follows it, test:
+    the same without ON.
+
+    text: itself, without the alias. alias: what follows that. name: its name in the SELECT, as it is compared.
+    columns: their names, as they are compared, and as SQL. using: the columns of USING, as SQL.
+    """
+
+    source: Union[Base, "Select", "All", Values]
+    text: str
+    alias: str
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    joined: str = ""
+    on: str = ""
+    test: str = ""
+    condition: exp.Expr | None = None
+    using: tuple[str, ...] = ()
+
+    @property
+    def qualifier(self) -> str:
+        """SQL of its name."""
+        return '"' + self.name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """One SELECT. after_from: where FROM ends in the text; where: the condition, and from where to where it goes.
+
+    distinct: of all columns. once_per: those of DISTINCT ON. partitions: of each window. first: the partition
+    whose first row alone QUALIFY keeps. groups: None without GROUP BY. one_row: aggregates without groups.
+    plain: its rows are rows of FROM, one for one. commas: where FROM has them.
+    """
+
+    items: tuple[Item, ...]
+    leaves: tuple[Leaf, ...]
+    item_text: str
+    after_from: int
+    where: str = ""
+    where_at: tuple[int, int] = (0, 0)
+    condition: exp.Expr | None = None
+    distinct: bool = False
+    once_per: tuple[exp.Expr, ...] = ()
+    partitions: tuple[tuple[exp.Expr, ...], ...] = ()
+    first: tuple[exp.Expr, ...] | None = None
+    groups: tuple[exp.Expr, ...] | None = None
+    one_row: bool = False
+    plain: bool = True
+    commas: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def branches(self) -> tuple["Select", ...]:
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """UNION ALL of these."""
+
+    branches: tuple[Select, ...]
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return self.branches[0].items
+
+    @property
+    def plain(self) -> bool:
+        return all(one.plain for one in self.branches)
+
+
+def bases_of(query: Select | All) -> Iterator[Base]:
+    """The tables that it reads, in the order of their first appearance."""
+    seen = set()
+    for base in _all_bases(query):
+        if base.name not in seen:
+            seen.add(base.name)
+            yield base
+
+
+def _all_bases(query: Select | All) -> Iterator[Base]:
+    for branch in query.branches:
+        for leaf in branch.leaves:
+            if isinstance(leaf.source, Base):
+                yield leaf.source
+            elif isinstance(leaf.source, (Select, All)):
+                yield from _all_bases(leaf.source)

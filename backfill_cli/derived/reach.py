@@ -1,0 +1,145 @@
+"""Which rows of a query a change of the tables under it reaches, as SQL that holds before and after the change.
+
+What differs between the states before and after is found from either side. A row of FROM is made of one row of
+each leaf, or of none where an outer join has found none. If one of its rows changed, it is found by that row, in
+the state that has it (`_found_by`). If none of them changed, it came or went because a leaf that had no row for it
+now has one, which is a changed row, or the other way round: it is found in the *other* state, as the row without
+these leaves, for which changed rows of each of them exist (`_without`). Several leaves can get their row in one
+change, so each set of them is tried.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, combinations
+
+from backfill_cli.contracts import own
+from backfill_cli.derived.engines import Engine
+from backfill_cli.derived.query import All, Leaf, Select
+from backfill_cli.model.derived import Base
+
+Changes = Mapping[str, str | None]
+"""By a base's name, SQL of a relation with the columns of `Base.by` of its changed rows; None: all rows
+changed.
+"""
+
+MAX_MISSING = 6
+"""Outer joins in one SELECT: each set of those whose tables changed is one query of the reach."""
+
+CHANGED, ROW = "_backfill_changed", "_backfill_row"
+
+
+class Reach:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def rows(self, query: Select | All, changes: Changes, items: Sequence[str] | None = None) -> Iterator[str]:
+        """SELECTs of the rows of a plain query that these changes reach: of its items, or of `items` instead."""
+        if isinstance(query, Select):
+            for from_, where in self.froms(query, changes):
+                yield f"SELECT {items[0] if items else self._items(query)} FROM {from_}{where}"
+            return
+        names = f"SELECT * FROM ({self.whole(query.branches[0])}) AS {ROW} WHERE FALSE"
+        for branch in query.branches:
+            for found in self.rows(branch, changes):
+                yield f"{names} UNION ALL {found}"
+
+    def froms(self, select: Select, changes: Changes) -> Iterator[tuple[str, str]]:
+        """What follows FROM, and WHERE, of the rows that the changes reach."""
+        reached = [tuple(self._leaf(leaf, changes)) for leaf in select.leaves]
+        for at, found in enumerate(reached):
+            for source in found:
+                yield self._found_by(select, at, source), self._where(select.where)
+        missing = [at for at in missing_leaves(select) if reached[at]]
+        for chosen in chain.from_iterable(combinations(missing, size) for size in range(1, len(missing) + 1)):
+            yield self._without(select, {at: reached[at] for at in chosen})
+
+    def whole(self, query: Select | All) -> str:
+        """The query with the tables' own names."""
+        return " UNION ALL ".join(
+            f"SELECT {self._items(one)}"
+            + (f" FROM {self._from(one, {}, ())}" if one.leaves else "")
+            + self._where(one.where)
+            for one in query.branches
+        )
+
+    def source(self, leaf: Leaf) -> str:
+        """SQL of a leaf without its alias."""
+        if isinstance(leaf.source, Base):
+            return leaf.source.sql
+        if isinstance(leaf.source, (Select, All)):
+            return f"({self.whole(leaf.source)})"
+        return leaf.text
+
+    def _items(self, select: Select) -> str:
+        return ", ".join(f"{item.text} AS {self.engine.quoted(item.name)}" for item in select.items)
+
+    def _leaf(self, leaf: Leaf, changes: Changes) -> Iterator[str]:
+        """Sources with the leaf's changed rows instead of all of them; none if none of them changed."""
+        source = leaf.source
+        if isinstance(source, Base):
+            if source.name in changes:
+                yield self._changed(source, changes[source.name])
+        elif isinstance(source, (Select, All)):
+            for found in self.rows(source, changes):
+                yield f"({found})"
+
+    def _changed(self, base: Base, changed: str | None) -> str:
+        if changed is None:
+            return base.sql
+        quoted = self.engine.quoted
+        same = " AND ".join(
+            self.engine.same(f"{ROW}.{quoted(name)}", f"{CHANGED}.{quoted(name)}", base.nullable)
+            for name in base.by
+        )
+        if self.engine.semi:
+            return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} SEMI JOIN {changed} AS {CHANGED} ON {same})"
+        there = f"EXISTS (SELECT FROM {changed} AS {CHANGED} WHERE {same})"
+        return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} WHERE {there})"
+
+    def _found_by(self, select: Select, at: int, source: str) -> str:
+        """FROM with this source as the leaf; joins that would keep a row without it are inner ones."""
+        inner = [
+            number
+            for number, leaf in enumerate(select.leaves)
+            if (number == at and leaf.joined == "LEFT JOIN") or (at == 0 and leaf.joined == "RIGHT JOIN")
+        ]
+        return self._from(select, {at: source}, inner)
+
+    def _without(self, select: Select, reached: Mapping[int, Sequence[str]]) -> tuple[str, str]:
+        """FROM and WHERE of rows without these leaves, for which changed rows of each of them would be."""
+        empty, exist = {}, []
+        for at, sources in reached.items():
+            leaf = select.leaves[at]
+            empty[at] = f"(SELECT * FROM {self.source(leaf)} AS {ROW} WHERE FALSE)"
+            on = select.leaves[1] if leaf.joined != "LEFT JOIN" else leaf
+            exist.append("(" + " OR ".join(self._exists(leaf, on, source) for source in sources) + ")")
+        return self._from(select, empty, ()), self._where(select.where, " AND ".join(exist))
+
+    def _exists(self, leaf: Leaf, on: Leaf, source: str) -> str:
+        """SQL: the source has a row that the condition `on` joins. Its alias hides the row without one."""
+        if not on.using:
+            return f"EXISTS (SELECT 1 FROM {source}{leaf.alias} WHERE {on.test})"
+        names = [own.numbered(own.KEY, at) for at, _ in enumerate(on.using)]
+        renamed = ", ".join(f"{name} AS {new}" for name, new in zip(on.using, names, strict=True))
+        same = " AND ".join(f"{new} = {name}" for name, new in zip(on.using, names, strict=True))
+        return f"EXISTS (SELECT 1 FROM (SELECT {renamed} FROM {source}{leaf.alias}) AS {ROW} WHERE {same})"
+
+    def _from(self, select: Select, instead: Mapping[int, str], inner: Sequence[int]) -> str:
+        parts = []
+        for at, leaf in enumerate(select.leaves):
+            if leaf.joined:
+                parts.append("JOIN" if at in inner else leaf.joined)
+            parts.append(instead.get(at) or self.source(leaf))
+            parts[-1] += leaf.alias
+            if leaf.on:
+                parts.append(leaf.on)
+        return " ".join(parts)
+
+    def _where(self, where: str, more: str = "") -> str:
+        both = " AND ".join(filter(None, [where and f"({where})", more]))
+        return f" WHERE {both}" if both else ""
+
+
+def missing_leaves(select: Select) -> list[int]:
+    """The leaves that an outer join can leave without a row."""
+    right = [0] if any(leaf.joined == "RIGHT JOIN" for leaf in select.leaves) else []
+    return right + [at for at, leaf in enumerate(select.leaves) if leaf.joined == "LEFT JOIN"]

@@ -1,0 +1,883 @@
+"""The text of a derived table becomes a `Query`, or is refused by name.
+
+Tokens say where each piece is in the text, so that pieces are used as they were written; the parser's tree of each
+SELECT says what the pieces are. Whatever neither this module nor a rule below knows is refused: never taken on
+trust. Imported inside functions only: the parser takes longer to load than a command takes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+import sqlglot
+from sqlglot import TokenType, exp
+from sqlglot.errors import SqlglotError
+
+from backfill_cli.contracts import own
+from backfill_cli.derived.engines import Engine
+from backfill_cli.derived.query import All, Item, Leaf, Select, Values
+from backfill_cli.errors import UsageError, in_config
+from backfill_cli.model.derived import Base, Derived
+
+ORDER_FREE = frozenset(
+    {
+        "count",
+        "count_star",
+        "sum",
+        "avg",
+        "min",
+        "max",
+        "bool_and",
+        "bool_or",
+        "every",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
+    }
+    | {"stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"}
+)
+"""Aggregates whose value does not depend on the order of rows."""
+WINDOWS = frozenset({"row_number", "rank", "dense_rank"})
+"""Window functions that are taken, beside these aggregates."""
+_SIDES = {"LEFT", "RIGHT", "FULL", "INNER", "OUTER", "CROSS", "NATURAL", "SEMI", "ANTI", "ASOF", "POSITIONAL"}
+_CLAUSES = {
+    TokenType.WHERE,
+    TokenType.GROUP_BY,
+    TokenType.HAVING,
+    TokenType.QUALIFY,
+    TokenType.WINDOW,
+    TokenType.ORDER_BY,
+}
+_SETS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
+_TAKEN = {
+    "expressions",
+    "from_",
+    "joins",
+    "where",
+    "group",
+    "having",
+    "qualify",
+    "order",
+    "distinct",
+    "kind",
+    "hint",
+}
+"""The parts of a SELECT that are taken; of these only some in each place."""
+_NOT_CALLS = frozenset(
+    {"in", "and", "or", "not", "as", "on", "using", "over", "filter"}
+    | {"values", "exists", "all", "any", "some", "case", "when", "then", "else"}
+    | {"end", "cast", "try_cast", "select", "where", "by", "from", "join", "between"}
+    | {"like", "is", "distinct", "having", "qualify", "group", "within", "partition", "order"}
+    | {"interval", "array", "struct", "map", "row", "extract", "position", "overlay", "substring"}
+    | {"trim", "union", "except", "intersect", "with", "materialized", "set", "sets", "decimal"}
+    | {"numeric", "varchar", "char", "character", "text", "timestamp", "time", "date", "bit"}
+    | {"float", "double", "precision", "integer", "int", "bigint", "smallint", "hugeint"}
+)
+"""What can stand before a bracket and is no function that an engine would have to be asked about."""
+_OF_THE_MOMENT = (
+    exp.CurrentDate,
+    exp.CurrentDatetime,
+    exp.CurrentTime,
+    exp.CurrentTimestamp,
+    exp.CurrentUser,
+    exp.Rand,
+    exp.Randn,
+    exp.Uuid,
+    exp.Localtime,
+    exp.Localtimestamp,
+    exp.SessionUser,
+    exp.CurrentSchema,
+)
+MOMENT = frozenset(
+    {
+        "now",
+        "today",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "localtime",
+        "localtimestamp",
+        "timeofday",
+    }
+    | {
+        "transaction_timestamp",
+        "statement_timestamp",
+        "clock_timestamp",
+        "get_current_timestamp",
+        "get_current_time",
+    }
+    | {
+        "random",
+        "setseed",
+        "uuid",
+        "gen_random_uuid",
+        "uuidv7",
+        "uuidv4",
+        "nextval",
+        "currval",
+        "lastval",
+        "txid_current",
+    }
+    | {"current_user", "session_user", "user", "current_schema", "current_schemas", "current_database", "version"}
+    | {"current_setting", "pg_backend_pid", "age", "current_localtime", "current_localtimestamp", "current_query"}
+)
+"""Functions, and words, whose value is of the moment or the session. `age` with one argument is of today."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A text that is taken. text: with the tables' own names. end: where it ends. splices: that made it so."""
+
+    query: Select | All
+    source: str
+    splices: tuple[tuple[int, int, str], ...]
+    functions: frozenset[str]
+
+    def spliced(self, more: Iterable[tuple[int, int, str]] = ()) -> str:
+        """The user's text with the tables' own names, and these other pieces: (from, to, instead)."""
+        at, parts = 0, []
+        for start, end, instead in sorted([*self.splices, *more], key=lambda one: (one[0], one[1])):
+            parts += [self.source[at:start], instead]
+            at = end
+        return "".join([*parts, self.source[at:]])
+
+
+def read(derived: Derived, bases: Sequence[Base], engine: Engine) -> Read:
+    """Raises UsageError, which names the derived table and the piece of SQL, for what cannot be kept exact."""
+    return _Reader(derived, bases, engine).read()
+
+
+@dataclass
+class _Scope:
+    """What a name in FROM can mean besides a table: the queries of WITH, by name."""
+
+    queries: Mapping[str, Select | All] = field(default_factory=dict)
+
+
+class _Reader:
+    def __init__(self, derived: Derived, bases: Sequence[Base], engine: Engine) -> None:
+        self.derived, self.bases, self.engine = derived, bases, engine
+        self.text = derived.sql
+        self.splices: list[tuple[int, int, str]] = []
+
+    def refuse(self, what: str, hint: str) -> NoReturn:
+        raise refusal(self.derived.name, what, hint)
+
+    def read(self) -> Read:
+        try:
+            tokens = sqlglot.tokenize(self.text, dialect=self.engine.dialect)
+        except SqlglotError as exc:
+            self.unreadable(exc)
+        while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
+            tokens.pop()
+        if any(one.token_type == TokenType.SEMICOLON for one in tokens):
+            self.refuse("several statements", "leave one SELECT in derived.sql")
+        if not tokens:
+            self.refuse("no SQL", "write a SELECT in derived.sql")
+        self.tokens = tokens
+        self.text = self.text[: tokens[-1].end + 1]
+        self.closing = self._brackets()
+        self._whole()
+        query = self.query(0, len(tokens), _Scope())
+        return Read(query, self.text, tuple(self.splices), self._functions())
+
+    def unreadable(self, exc: Exception) -> NoReturn:
+        said = str(exc).splitlines()[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
+        self.refuse(f"its SQL cannot be read: {said}", "correct derived.sql")
+
+    def _whole(self) -> None:
+        """What is refused wherever it stands."""
+        tree = self._tree(0, len(self.tokens))
+        if not isinstance(tree, (exp.Select, exp.Union)):
+            self.refuse(f"no SELECT but {self.piece(0, len(self.tokens))}", "write one SELECT in derived.sql")
+        for node in tree.walk():
+            if isinstance(node, _OF_THE_MOMENT) or (
+                isinstance(node, (exp.Anonymous, exp.Func)) and _called(node) in MOMENT
+            ):
+                self.moment(_called(node))
+            if isinstance(node, (exp.Limit, exp.Offset, exp.Fetch)):
+                self.refuse(f"{node.key.upper()}: which rows it keeps is not settled by a change alone", KEEP_ALL)
+            if isinstance(node, exp.TableSample):
+                self.refuse("a sample is other rows each time", KEEP_ALL)
+            if isinstance(node, (exp.Lateral, exp.Unnest, exp.Pivot, exp.MatchRecognize, exp.Explode)):
+                self.refuse(f"{node.key.upper()} in {_sql(node, self.engine)}", MAKE_COLUMN)
+            if isinstance(node, (exp.Placeholder, exp.Parameter, exp.Columns)):
+                self.refuse(f"{_sql(node, self.engine)}: columns are named", "name each column")
+            if isinstance(node, exp.Identifier) and own.is_own(node.name):
+                self.refuse(f"{node.name!r}: names that begin with {own.PREFIX} are backfill's own", "rename it")
+
+    def moment(self, name: str) -> NoReturn:
+        self.refuse(f"{name}: its value is of the moment or of the session, not of the rows", OF_ROWS)
+
+    def _functions(self) -> frozenset[str]:
+        """The names before a bracket, for the engine to say whether their value is of their arguments alone."""
+        found = set()
+        for token, then in zip(self.tokens, self.tokens[1:], strict=False):
+            if then.token_type == TokenType.L_PAREN and token.token_type not in (
+                TokenType.STRING,
+                TokenType.NUMBER,
+            ):
+                name = token.text.lower()
+                if (name[:1].isalpha() or name[:1] == "_") and name not in _NOT_CALLS | ORDER_FREE | WINDOWS:
+                    found.add(name)
+        return frozenset(found - self._names_before_brackets)
+
+    def _brackets(self) -> dict[int, int]:
+        self._names_before_brackets: set[str] = set()
+        opened, closing = [], {}
+        for at, token in enumerate(self.tokens):
+            if token.token_type == TokenType.L_PAREN:
+                opened.append(at)
+            elif token.token_type == TokenType.R_PAREN:
+                if not opened:
+                    self.refuse("its SQL cannot be read: a bracket too many", "correct derived.sql")
+                closing[opened.pop()] = at
+        if opened:
+            self.refuse("its SQL cannot be read: a bracket is not closed", "correct derived.sql")
+        return closing
+
+    def piece(self, start: int, end: int) -> str:
+        """The text of tokens, from `start` to before `end`."""
+        return self.text[self.tokens[start].start : self.tokens[end - 1].end + 1] if start < end else ""
+
+    def shown(self, start: int, end: int) -> str:
+        """The same for a message."""
+        said = " ".join(self.piece(start, end).split())
+        return said if len(said) <= 60 else said[:57] + "…"
+
+    def flat(self, start: int, end: int) -> Iterator[int]:
+        """The places of tokens that are in no bracket."""
+        while start < end:
+            yield start
+            start = self.closing.get(start, start) + 1
+
+    def _tree(self, start: int, end: int, before: str = "") -> exp.Expr:
+        try:
+            found = sqlglot.parse_one(before + self.piece(start, end), dialect=self.engine.dialect)
+        except (SqlglotError, RecursionError) as exc:
+            self.unreadable(exc)
+        return found
+
+    # -- queries
+
+    def query(self, start: int, end: int, scope: _Scope) -> Select | All:
+        if self.tokens[start].token_type == TokenType.WITH:
+            start, scope = self.with_(start, end, scope)
+        cuts = [at for at in self.flat(start, end) if self.tokens[at].token_type in _SETS]
+        if not cuts:
+            return self.select(start, end, scope)
+        branches, at = list[Select](), start
+        for cut in [*cuts, end]:
+            branches.append(self.select(at, cut, scope, "UNION ALL", named=not branches))
+            if cut < end:
+                if self.tokens[cut].token_type != TokenType.UNION or self.tokens[cut + 1].text.upper() != "ALL":
+                    what = self.tokens[cut].text.upper()
+                    self.refuse(
+                        f"{what}: a row's reach is not that of one of its parts",
+                        "write UNION ALL, or make each part a [[derived]] of its own",
+                    )
+                at = cut + 2
+        if len({len(one.items) for one in branches}) > 1:
+            self.refuse(
+                "the parts of UNION ALL have different numbers of columns", "give each part the same columns"
+            )
+        return All(tuple(branches))
+
+    def with_(self, at: int, end: int, scope: _Scope) -> tuple[int, _Scope]:
+        """The place after WITH, and the scope with its queries."""
+        at += 1
+        if self.tokens[at].text.upper() == "RECURSIVE" or self.tokens[at].token_type == TokenType.RECURSIVE:
+            self.refuse("WITH RECURSIVE: how far a change reaches is known only by running it", MAKE_COLUMN)
+        while True:
+            name = self.identifier(at)
+            opened = next(one for one in range(at + 1, end) if self.tokens[one].token_type == TokenType.L_PAREN)
+            if opened == at + 1 and self.closing[opened] + 1 < end:
+                self.refuse(
+                    f"WITH {self.shown(at, self.closing[opened] + 1)}: columns are named in a list",
+                    "name them in its SELECT, by AS",
+                )
+            found = self.query(opened + 1, self.closing[opened], scope)
+            scope = _Scope({**scope.queries, name: found})
+            at = self.closing[opened] + 1
+            if self.tokens[at].token_type != TokenType.COMMA:
+                return at, scope
+            at += 1
+
+    def identifier(self, at: int) -> str:
+        token = self.tokens[at]
+        return self.engine.name(token.text, token.token_type == TokenType.IDENTIFIER)
+
+    def select(self, start: int, end: int, scope: _Scope, within: str = "", named: bool = True) -> Select:
+        """named: whether its columns' names are those of the result."""
+        if self.tokens[start].token_type != TokenType.SELECT:
+            what = f"{within} of " if within else ""
+            self.refuse(
+                f"{what}{self.shown(start, end)}: not a SELECT",
+                "write SELECT … FROM …, without brackets around it",
+            )
+        tree = self._tree(start, end)
+        if not isinstance(tree, exp.Select):
+            self.refuse(
+                f"{self.shown(start, end)}: not a SELECT", "write SELECT … FROM …, without brackets around it"
+            )
+        for name, value in tree.args.items():
+            if value and name not in _TAKEN:
+                self.refuse(f"{name.strip('_').upper()} in {self.shown(start, end)}", "leave it out")
+        if tree.args.get("kind") or tree.args.get("hint"):
+            self.refuse(f"{self.shown(start, start + 2)}", "leave it out")
+        if within and tree.args.get("order"):
+            self.refuse("ORDER BY after UNION ALL: a table has no order", "leave it out")
+        clauses = self._clauses(start, end)
+        first_item = self._after_distinct(start)
+        from_at = clauses.get(TokenType.FROM, None)
+        starts = sorted(clauses.values())
+        stop = dict(zip(starts, [*starts[1:], end], strict=True))
+        items_end = starts[0] if starts else end
+        after_from = stop[from_at] if from_at is not None else items_end
+        leaves, commas = self._leaves(from_at + 1, after_from, tree, scope) if from_at is not None else ((), ())
+        columns = _Columns(leaves, self)
+        items = self._items(first_item, items_end, tree, columns, named)
+        made = Select(
+            items, leaves, self.piece(first_item, items_end), self.tokens[after_from - 1].end + 1, commas=commas
+        )
+        if (at := clauses.get(TokenType.WHERE)) is not None:
+            span = self.tokens[at + 1].start, self.tokens[stop[at] - 1].end + 1
+            condition = columns.qualified(tree.args["where"].this)
+            self._no_subquery(tree.args["where"])
+            if condition.find(exp.AggFunc, exp.Window):
+                self.refuse(f"WHERE {self.shown(at + 1, stop[at])}: it has an aggregate", "write HAVING")
+            made = replace(made, where=self.piece(at + 1, stop[at]), where_at=span, condition=condition)
+        return self._shaped(made, tree, columns)
+
+    def _after_distinct(self, start: int) -> int:
+        at = start + 1
+        if self.tokens[at].token_type == TokenType.ALL:
+            return at + 1
+        if self.tokens[at].token_type == TokenType.DISTINCT:
+            at += 1
+            if self.tokens[at].token_type == TokenType.ON:
+                return self.closing[at + 1] + 1
+        return at
+
+    def _clauses(self, start: int, end: int) -> dict[TokenType, int]:
+        found: dict[TokenType, int] = {}
+        for at in self.flat(start + 1, end):
+            kind = self.tokens[at].token_type
+            is_from = kind == TokenType.FROM and TokenType.FROM not in found
+            if (is_from and self.tokens[at - 1].token_type != TokenType.DISTINCT) or kind in _CLAUSES:
+                if kind in found:
+                    self.refuse(f"{self.tokens[at].text} twice", "correct derived.sql")
+                found[kind] = at
+        return found
+
+    # -- FROM
+
+    def _leaves(
+        self, start: int, end: int, tree: exp.Select, scope: _Scope
+    ) -> tuple[tuple[Leaf, ...], tuple[tuple[int, int], ...]]:
+        begins, ends, commas = [start], [], []
+        for at in self.flat(start, end):
+            kind = self.tokens[at].token_type
+            if kind == TokenType.COMMA:
+                ends.append(at)
+                begins.append(at + 1)
+                commas.append((self.tokens[at].start, self.tokens[at].end + 1))
+            elif kind == TokenType.JOIN:
+                back = at
+                while self.tokens[back - 1].text.upper() in _SIDES and (
+                    self.tokens[back - 1].token_type != TokenType.IDENTIFIER
+                ):
+                    back -= 1
+                ends.append(back)
+                begins.append(at + 1)
+        ends.append(end)
+        joins = tree.args.get("joins") or []
+        if len(begins) != 1 + len(joins):
+            self.refuse(
+                f"FROM {self.shown(start, end)}: brackets around joins", "write the joins one after the other"
+            )
+        leaves: list[Leaf] = []
+        for number, (begin, stop) in enumerate(zip(begins, ends, strict=True)):
+            join = joins[number - 1] if number else None
+            leaf = self._leaf(begin, stop, scope)
+            if any(leaf.name == other.name for other in leaves):
+                self.refuse(
+                    f"two things in FROM are called {leaf.name!r}", "give one another name: FROM orders AS o"
+                )
+            leaves.append(self._joined(leaf, join, begin, stop, leaves) if join is not None else leaf)
+        return tuple(leaves), tuple(commas)
+
+    def _joined(self, leaf: Leaf, join: exp.Join, begin: int, stop: int, before: Sequence[Leaf]) -> Leaf:
+        kind, side = (join.args.get("kind") or "").upper(), (join.args.get("side") or "").upper()
+        if side == "FULL":
+            self.refuse(
+                "FULL JOIN: a row that comes takes away rows of both sides",
+                "write LEFT JOIN, or UNION ALL of two SELECTs",
+            )
+        if join.args.get("method") or kind not in ("", "INNER", "CROSS", "OUTER") or join.args.get("global_"):
+            what = " ".join(filter(None, [str(join.args.get("method") or "").upper(), kind]))
+            self.refuse(f"{what} JOIN", "write JOIN … ON with all its conditions")
+        if side == "RIGHT" and len(before) > 1:
+            self.refuse("RIGHT JOIN after another join", "begin with its right side, and write LEFT JOIN")
+        on_at = next(
+            (at for at in self.flat(begin, stop) if self.tokens[at].token_type in (TokenType.ON, TokenType.USING)),
+            None,
+        )
+        joined = f"{side} JOIN" if side else "CROSS JOIN" if on_at is None else "JOIN"
+        if on_at is None:
+            if side:
+                self.refuse(
+                    f"{side} JOIN {self.shown(begin, stop)}: without a condition", "write ON and its condition"
+                )
+            return replace(leaf, joined=joined)
+        if join.args.get("on"):
+            self._no_subquery(join.args["on"])
+        columns = _Columns([*before, leaf], self)
+        using: tuple[str, ...] = ()
+        if join.args.get("using"):
+            listed = [one if isinstance(one, exp.Identifier) else one.this for one in join.args["using"]]
+            names = [self.engine.name(one.name, bool(one.args.get("quoted"))) for one in listed]
+            using = tuple(map(self.engine.quoted, names))
+            pairs = []
+            for name in names:
+                left = next((one for one in before if name in dict(one.columns)), None)
+                if left is None or name not in dict(leaf.columns):
+                    self.refuse(f"USING ({name}): both sides must have that column", "write ON and its condition")
+                pairs.append(exp.EQ(this=_column(left.name, name), expression=_column(leaf.name, name)))
+            condition: exp.Expr = exp.and_(*pairs)
+        else:
+            condition = columns.qualified(join.args["on"])
+            if condition.find(exp.AggFunc, exp.Window):
+                self.refuse(f"ON {self.shown(on_at + 1, stop)}: it has an aggregate", "write HAVING")
+        on, test = self.piece(on_at, stop), self.piece(on_at + 1, stop)
+        return replace(leaf, joined=joined, on=on, test=test, condition=condition, using=using)
+
+    def _leaf(self, begin: int, stop: int, scope: _Scope) -> Leaf:
+        tokens = self.tokens
+        on_at = next(
+            (at for at in self.flat(begin, stop) if tokens[at].token_type in (TokenType.ON, TokenType.USING)), stop
+        )
+        if begin >= on_at:
+            self.refuse("its SQL cannot be read: nothing to join", "correct derived.sql")
+        if tokens[begin].token_type == TokenType.L_PAREN:
+            end = self.closing[begin] + 1
+            name, alias, columns = self._alias(end, on_at)
+            if not name:
+                self.refuse(f"FROM {self.shown(begin, end)}: it has no name", "give it one: (SELECT …) AS one")
+            if tokens[begin + 1].token_type == TokenType.VALUES:
+                if not columns:
+                    self.refuse(
+                        f"{self.shown(begin, end)}: its columns have no names", "name them: (VALUES …) AS v(a, b)"
+                    )
+                return Leaf(Values(), self.piece(begin, end), alias, name, columns)
+            if tokens[begin + 1].token_type not in (TokenType.SELECT, TokenType.WITH):
+                self.refuse(
+                    f"FROM {self.shown(begin, end)}: brackets around joins", "write the joins one after the other"
+                )
+            return self._nested(self.query(begin + 1, end - 1, scope), begin, end, name, alias, columns)
+        at = begin
+        while at + 1 < on_at and tokens[at + 1].token_type == TokenType.DOT:
+            at += 2
+        name, alias, columns = self._alias(at + 1, on_at)
+        if at + 1 < on_at and tokens[at + 1].token_type == TokenType.L_PAREN and not name:
+            self.refuse(f"FROM {self.shown(begin, on_at)}: a table function", "read a table of the job")
+        parts = [self.identifier(one) for one in range(begin, at + 1, 2)]
+        if len(parts) == 1 and parts[0] in scope.queries:
+            found = scope.queries[parts[0]]
+            return self._nested(
+                found, begin, at + 1, name or parts[0], alias or f" AS {self.engine.quoted(parts[0])}", columns
+            )
+        base = self._base(parts, self.piece(begin, at + 1))
+        instead = base.sql if name else f"{base.sql} AS {self.engine.quoted(parts[-1])}"
+        self.splices.append((tokens[begin].start, tokens[at].end + 1, instead))
+        there = tuple((self._folded(one), self.engine.quoted(one)) for one in base.columns)
+        columns = (*columns, *there[len(columns) :])
+        return Leaf(base, base.sql, alias or f" AS {self.engine.quoted(parts[-1])}", name or parts[-1], columns)
+
+    def _folded(self, name: str) -> str:
+        return self.engine.name(name, True)
+
+    def _nested(
+        self,
+        query: Select | All,
+        begin: int,
+        end: int,
+        name: str,
+        alias: str,
+        columns: tuple[tuple[str, str], ...],
+    ) -> Leaf:
+        if not query.plain:
+            self.refuse(
+                f"{self.shown(begin, end)}: a group, DISTINCT or window inside FROM",
+                "make it a [[derived]] of its own, and read that one here",
+            )
+        there = tuple((one.name, self.engine.quoted(one.name)) for one in query.items)
+        return Leaf(query, self.piece(begin, end), alias, name, (*columns, *there[len(columns) :]))
+
+    def _alias(self, at: int, stop: int) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+        """The name after something in FROM, its text, and the columns that it lists."""
+        begin = at
+        if at < stop and self.tokens[at].token_type == TokenType.ALIAS:
+            at += 1
+        if at >= stop or self.tokens[at].token_type == TokenType.L_PAREN:
+            return "", "", ()
+        name, columns = self.identifier(at), list[tuple[str, str]]()
+        at += 1
+        if at < stop and self.tokens[at].token_type == TokenType.L_PAREN:
+            self._names_before_brackets.add(self.tokens[at - 1].text.lower())
+            listed = map(self.identifier, range(at + 1, self.closing[at], 2))
+            columns = [(one, self.engine.quoted(one)) for one in listed]
+            at = self.closing[at] + 1
+        if at < stop:
+            self.refuse(f"FROM … {self.shown(begin, stop)}", "leave it out")
+        return name, " " + self.piece(begin, at), tuple(columns)
+
+    def _base(self, parts: Sequence[str], said: str) -> Base:
+        whole = ".".join(parts)
+        found = [
+            base
+            for base in self.bases
+            if any(whole in (self._folded(name), self.engine.name(name, False)) for name in base.names)
+        ]
+        if not found:
+            known = ", ".join(sorted(base.names[0] for base in self.bases))
+            self.refuse(
+                f"{said} is no table of the job", f"read one of these: {known}; or add it as one of [[tables]]"
+            )
+        if len(found) > 1:
+            names = ", ".join(base.names[0] for base in found)
+            self.refuse(f"{said} can be each of {names}", "write its full name")
+        return found[0]
+
+    # -- items
+
+    def _items(self, start: int, end: int, tree: exp.Select, columns: "_Columns", named: bool) -> tuple[Item, ...]:
+        cuts = [at for at in self.flat(start, end) if self.tokens[at].token_type == TokenType.COMMA]
+        if cuts and cuts[-1] == end - 1:
+            self.refuse("a comma before FROM", "leave it out")
+        spans = list(zip([start, *(at + 1 for at in cuts)], [*cuts, end], strict=True))
+        if len(spans) != len(tree.expressions):
+            self.refuse(
+                f"SELECT {self.shown(start, end)}: its columns cannot be told apart",
+                "write each as: expression AS name",
+            )
+        items: list[Item] = []
+        for (begin, stop), node in zip(spans, tree.expressions, strict=True):
+            items += self._item(begin, stop, node, columns, named)
+        names = [one.name for one in items]
+        for name in names if named else ():
+            if names.count(name) > 1:
+                self.refuse(f"two output columns are called {name!r}", "name one by AS")
+        return tuple(items)
+
+    def _item(self, begin: int, stop: int, node: exp.Expr, columns: "_Columns", named: bool) -> Iterator[Item]:
+        self._no_subquery(node)
+        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+            yield from self._star(begin, stop, node, columns.leaves)
+            return
+        if isinstance(node, exp.Alias):
+            alias = node.args["alias"]
+            name = self.engine.name(alias.name, bool(alias.args.get("quoted")))
+            if self.tokens[stop - 1].text != alias.name:
+                self.refuse(
+                    f"{self.shown(begin, stop)}: its name is not at its end", "write it as: expression AS name"
+                )
+            stop -= 2 if self.tokens[stop - 2].token_type == TokenType.ALIAS else 1
+            inner = node.this
+        elif isinstance(node, exp.Column):
+            name, inner = self.engine.name(node.name, bool(node.this.args.get("quoted"))), node
+        elif named:
+            self.refuse(f"the column {self.shown(begin, stop)} has no name", "name it by AS")
+        else:
+            name, inner = "", node
+        found = columns.qualified(inner)
+        aggregates = _aggregates(found)
+        self._judge(found)
+        yield Item(name, self.piece(begin, stop), found, bool(aggregates), found.find(exp.Window) is not None)
+
+    def _star(self, begin: int, stop: int, node: exp.Expr, leaves: Sequence[Leaf]) -> Iterator[Item]:
+        star = node if isinstance(node, exp.Star) else node.this
+        if (
+            any(star.args.get(name) for name in ("except_", "replace", "rename", "except"))
+            or self.piece(begin, stop)[-1] != "*"
+        ):
+            self.refuse(f"{self.shown(begin, stop)}: a star that leaves out or replaces", "name each column")
+        of = node.table if isinstance(node, exp.Column) else ""
+        quoted = bool(of) and bool(node.args["table"].args.get("quoted"))
+        wanted = [leaf for leaf in leaves if not of or leaf.name == self.engine.name(of, quoted)]
+        if not wanted:
+            self.refuse(f"{self.shown(begin, stop)}: nothing in FROM is called that", "name one of FROM")
+        if not of and any(leaf.using for leaf in leaves):
+            self.refuse(f"{self.shown(begin, stop)} with USING", "name each column")
+        for leaf in wanted:
+            for name, sql in leaf.columns:
+                yield Item(name, f"{leaf.qualifier}.{sql}", _column(leaf.name, name))
+
+    def _no_subquery(self, node: exp.Expr) -> None:
+        for one in node.walk():
+            if isinstance(one, (exp.Subquery, exp.Select, exp.Exists)) or (
+                isinstance(one, exp.In) and one.args.get("query")
+            ):
+                self.refuse(
+                    f"{_sql(one, self.engine)}: a subquery in an expression",
+                    "join what it reads; or make it a [[derived]] of its own, and join that one",
+                )
+
+    def _judge(self, tree: exp.Expr) -> None:
+        """Raises for an aggregate or window whose value depends on the order of rows."""
+        for one in _aggregates(tree):
+            called = _called(one)
+            if called not in ORDER_FREE:
+                self.refuse(
+                    f"{_sql(one, self.engine)}: its value depends on the order of rows",
+                    "use one of " + ", ".join(sorted(ORDER_FREE - {"count_star", "every"})),
+                )
+        for window in tree.find_all(exp.Window):
+            called = _called(window.this)
+            if called not in WINDOWS | ORDER_FREE or window.args.get("spec"):
+                self.refuse(
+                    f"{_sql(window, self.engine)}: this window is not taken",
+                    "use row_number, rank or dense_rank, or an aggregate OVER (PARTITION BY …)",
+                )
+
+    # -- what kind of SELECT it is
+
+    def _shaped(self, made: Select, tree: exp.Select, columns: "_Columns") -> Select:
+        args = tree.args
+        lenient = _Columns(made.leaves, self, {item.name: item.tree for item in made.items})
+        windows: list[exp.Window] = []
+        for name in ("having", "qualify", "order"):
+            if node := args.get(name):
+                self._no_subquery(node)
+                found = lenient.qualified(node)
+                self._judge(found)
+                windows += found.find_all(exp.Window)
+                args = {**args, name: found}
+        windows += [one for item in made.items for one in item.tree.find_all(exp.Window)]
+        partitions = tuple(tuple(window.args.get("partition_by") or ()) for window in windows)
+        groups = self._groups(args.get("group"), made, lenient)
+        aggregates = any(item.aggregates for item in made.items) or args.get("having") is not None
+        once_per: tuple[exp.Expr, ...] = ()
+        distinct = args.get("distinct")
+        if distinct is not None and (on := distinct.args.get("on")) is not None:
+            listed = (
+                on.expressions if isinstance(on, exp.Tuple) else [on.this if isinstance(on, exp.Paren) else on]
+            )
+            once_per = tuple(self._output(one, made, lenient) for one in listed)
+            if groups is not None or windows:
+                self.refuse("DISTINCT ON with groups or windows", "make the groups a [[derived]] of their own")
+            order = args.get("order")
+            self._total(
+                [one.this for one in order.expressions] if order else [], once_per, made, "DISTINCT ON", lenient
+            )
+        for window in windows:
+            if _called(window.this) == "row_number":
+                order = window.args.get("order")
+                by = [one.this for one in order.expressions] if order else []
+                self._total(by, window.args.get("partition_by") or (), made, "row_number()", lenient)
+        one_row = aggregates and groups is None
+        return replace(
+            made,
+            distinct=distinct is not None and not once_per,
+            once_per=once_per,
+            partitions=partitions,
+            first=_first(args.get("qualify"), made),
+            groups=groups,
+            one_row=one_row,
+            plain=not (distinct or windows or aggregates or groups is not None or args.get("qualify")),
+        )
+
+    def _groups(self, group: exp.Expr | None, made: Select, lenient: "_Columns") -> tuple[exp.Expr, ...] | None:
+        if group is None:
+            return None
+        if group.args.get("all"):
+            return tuple(item.tree for item in made.items if not item.aggregates)
+        if any(value for name, value in group.args.items() if name != "expressions") or any(
+            isinstance(one, (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple)) for one in group.expressions
+        ):
+            self.refuse(
+                f"{_sql(group, self.engine)}: several sets of groups",
+                "write one SELECT for each, joined by UNION ALL",
+            )
+        if not group.expressions:
+            self.refuse("GROUP BY without a column", "leave GROUP BY out")
+        return tuple(self._output(one, made, lenient) for one in group.expressions)
+
+    def _output(self, node: exp.Expr, made: Select, lenient: "_Columns") -> exp.Expr:
+        """What an expression of GROUP BY or DISTINCT ON stands for: a column's number is that column."""
+        self._no_subquery(node)
+        if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+            at = int(node.name) - 1
+            if not 0 <= at < len(made.items):
+                self.refuse(f"GROUP BY {node.name}: there is no such column", "count the output columns from 1")
+            return made.items[at].tree
+        return lenient.qualified(node)
+
+    def _total(
+        self, by: Sequence[exp.Expr], per: Sequence[exp.Expr], made: Select, what: str, lenient: "_Columns"
+    ) -> None:
+        """Raises unless no two rows are equal in the order."""
+        known = {
+            (one.table, one.name) for one in (*map(lenient.qualified, by), *per) if isinstance(one, exp.Column)
+        }
+        if (leaf := undetermined(made, known)) is not None:
+            self.refuse(
+                f"{what}: two rows can be equal in its order, and either would be the first",
+                f"add the key of {leaf.name} at the end of its ORDER BY",
+            )
+
+
+KEEP_ALL = "keep all rows, and limit them where the table is queried"
+MAKE_COLUMN = "let the upstream, or the table's transform, make columns of it"
+OF_ROWS = "use a column of the rows, and compare it with the time where the table is queried"
+
+
+def refusal(name: str, what: str, hint: str) -> UsageError:
+    return UsageError(f"derived table {name!r}: {what}", in_config(hint))
+
+
+class _Columns:
+    """What a column's name stands for. outputs: those of the SELECT, where its clauses can name them."""
+
+    def __init__(
+        self, leaves: Sequence[Leaf], reader: _Reader, outputs: Mapping[str, exp.Expr] | None = None
+    ) -> None:
+        self.leaves, self.reader, self.outputs = leaves, reader, outputs
+
+    def qualified(self, node: exp.Expr) -> exp.Expr:
+        """The same, each column by the name of its leaf. Raises for a name that no leaf has."""
+        return node.copy().transform(self._found)
+
+    def _found(self, node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column) or node.meta.get("of"):
+            return node
+        engine = self.reader.engine
+        parts = [engine.name(one.name, bool(one.args.get("quoted"))) for one in node.parts]
+        if isinstance(node.this, exp.Star):
+            self.reader.refuse(f"{_sql(node, engine)} in an expression", "name each column")
+        for leaf in self.leaves:
+            if len(parts) > 1 and leaf.name == parts[0] and parts[1] in dict(leaf.columns):
+                return self._inner(_column(leaf.name, parts[1]), node, 2)
+        for leaf in self.leaves:
+            if parts[0] in dict(leaf.columns):
+                return self._inner(_column(leaf.name, parts[0]), node, 1)
+        if len(parts) == 1 and self.outputs and parts[0] in self.outputs:
+            return self.outputs[parts[0]].copy()
+        if len(parts) > 2:
+            hint = f"give the table a name, and use that: FROM … AS {parts[-2]}"
+        else:
+            hint = "name a column of a table in FROM; for another output column, repeat its expression"
+        self.reader.refuse(f"{_sql(node, engine)}: no table in FROM has that column", hint)
+        return None
+
+    def _inner(self, column: exp.Expr, node: exp.Column, used: int) -> exp.Expr:
+        """A field within a column of a nested type stays behind it."""
+        for part in node.parts[used:]:
+            column = exp.Dot(this=column, expression=part.copy())
+        return column
+
+
+def _column(leaf: str, name: str) -> exp.Column:
+    made = exp.Column(this=exp.Identifier(this=name, quoted=True), table=exp.Identifier(this=leaf, quoted=True))
+    made.meta["of"] = leaf
+    return made
+
+
+def undetermined(select: Select, known: Iterable[tuple[str, str]]) -> Leaf | None:
+    """A leaf of which two rows can be beside the same values of these columns (leaf, column); None: of none."""
+    have, left, pairs = set(known), list(select.leaves), list(_equal(select))
+    while True:
+        found = next((leaf for leaf in left if _determined(leaf, have)), None)
+        if found is not None:
+            left.remove(found)
+            have |= {(found.name, name) for name, _ in found.columns}
+        more = {there for here, there in pairs if here in have} - have
+        have |= more
+        if found is None and not more:
+            return left[0] if left else None
+
+
+def _equal(select: Select) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Pairs of columns: who knows the first of a row of FROM also knows the second."""
+    conditions = [(None, select.condition), *((leaf, leaf.condition) for leaf in select.leaves)]
+    for leaf, condition in conditions:
+        if condition is None:
+            continue
+        # of an outer join, a condition says something of the side alone that can be missing
+        missing = {"LEFT JOIN": leaf, "RIGHT JOIN": select.leaves[0]}.get(leaf.joined) if leaf else None
+        for one in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+            if isinstance(one, exp.EQ) and isinstance(one.left, exp.Column) and isinstance(one.right, exp.Column):
+                left, right = (one.left.table, one.left.name), (one.right.table, one.right.name)
+                if missing is None or right[0] == missing.name:
+                    yield left, right
+                if missing is None or left[0] == missing.name:
+                    yield right, left
+
+
+def _determined(leaf: Leaf, known: set[tuple[str, str]]) -> bool:
+    """Whether no two rows of the leaf have the same values of these columns (leaf, column)."""
+    have = {name for of, name in known if of == leaf.name}
+    if isinstance(leaf.source, Base):
+        # the n-th column by its name in this SELECT, which a list of columns after the alias can change
+        places = {name: at for at, name in enumerate(leaf.source.columns)}
+        return leaf.source.unique and all(leaf.columns[places[name]][0] in have for name in leaf.source.key)
+    if isinstance(leaf.source, Select):
+        trees = [item.tree for at, item in enumerate(leaf.source.items) if leaf.columns[at][0] in have]
+        inner = {(tree.table, tree.name) for tree in trees if isinstance(tree, exp.Column)}
+        return undetermined(leaf.source, inner) is None
+    return False
+
+
+_CALLED = {
+    "logical_and": "bool_and",
+    "logical_or": "bool_or",
+    "bitwise_and_agg": "bit_and",
+    "bitwise_or_agg": "bit_or",
+    "bitwise_xor_agg": "bit_xor",
+    "variance_pop": "var_pop",
+}
+"""The parser's names of functions that SQL calls otherwise."""
+
+
+def _called(node: exp.Expr) -> str:
+    """The name of a function, as far as the parser tells it."""
+    if isinstance(node, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)):
+        return _called(node.this)
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower()
+    if isinstance(node, exp.Func):
+        name = node.sql_name().lower()
+        return _CALLED.get(name, name)
+    return node.key.lower()
+
+
+def _aggregates(tree: exp.Expr) -> list[exp.Expr]:
+    """The aggregates in it that are not a window's function."""
+    return [
+        one
+        for one in tree.find_all(exp.AggFunc)
+        if not isinstance(one.parent, exp.Window)
+        and not (isinstance(one.parent, exp.Filter) and isinstance(one.parent.parent, exp.Window))
+    ]
+
+
+def _first(qualify: exp.Expr | None, made: Select) -> tuple[exp.Expr, ...] | None:
+    """The partition of which QUALIFY keeps one row."""
+    if qualify is None or made.leaves == ():
+        return None
+    test = qualify.this
+    if (
+        isinstance(test, exp.EQ)
+        and isinstance(test.left, exp.Window)
+        and _called(test.left.this) == "row_number"
+        and isinstance(test.right, exp.Literal)
+        and test.right.name == "1"
+    ):
+        return tuple(test.left.args.get("partition_by") or ())
+    return None
+
+
+def _sql(node: exp.Expr, engine: Engine) -> str:
+    """The expression for a message."""
+    said = node.sql(dialect=engine.dialect, comments=False)
+    return said if len(said) <= 60 else said[:57] + "…"

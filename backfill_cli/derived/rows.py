@@ -1,0 +1,182 @@
+"""What keeps one derived table: the keys that changes reach, and its SELECT limited to keys.
+
+Rows are found and recomputed by the *pushed* columns: those of its key whose value is known of a row of FROM,
+before it is grouped. All rows with the same values in them are deleted and recomputed together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from backfill_cli.contracts import own
+from backfill_cli.derived.engines import ENGINES, Engine
+from backfill_cli.derived.query import Item, Select, bases_of
+from backfill_cli.derived.reach import MAX_MISSING, Changes, Reach, missing_leaves
+from backfill_cli.derived.reading import Read, read, refusal, undetermined
+from backfill_cli.model.derived import Base, Derived
+
+KEYS = "_backfill_keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """One derived table for one engine.
+
+    reads: names of the bases, in the order of appearance. functions: that the engine has to judge. text: the
+    user's text with the tables' own names. columns: the output's names. pushed: columns by which rows are
+    recomputed; empty for a SELECT of one row. unique: whether no two rows can share a key.
+    """
+
+    derived: Derived
+    engine: Engine
+    reads: tuple[str, ...]
+    functions: frozenset[str]
+    text: str
+    columns: tuple[str, ...]
+    pushed: tuple[str, ...]
+    unique: bool
+    _read: Read
+
+    def reached(self, changes: Changes) -> list[str]:
+        """SELECTs of keys that these changes reach, as columns `key_columns`; the same before and after the
+        changes.
+        """
+        reach = Reach(self.engine)
+        touched = {name: one for name, one in changes.items() if name in self.reads}
+        return [
+            f"SELECT DISTINCT {self._keys(branch)} FROM {from_}{where}"
+            for branch in self._read.query.branches
+            for from_, where in reach.froms(branch, touched)
+        ]
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of a relation of keys, one for each of `pushed`."""
+        return tuple(own.numbered(own.KEY, at) for at, _ in enumerate(self.pushed)) or (own.KEY,)
+
+    def limited(self, keys: str, nulls: bool = True) -> str:
+        """The SELECT's rows whose key is in the relation `keys`; not empty where `pushed` is.
+
+        nulls: whether a key can have a NULL; without, an engine can find the rows faster.
+        """
+        if not self.pushed:
+            return self.text
+        splices: list[tuple[int, int, str]] = []
+        for branch in self._read.query.branches:
+            same = self._same([self._item(branch, name).text for name in self.pushed], nulls)
+            if self.engine.semi and branch.leaves:
+                splices += [(start, end, " CROSS JOIN") for start, end in branch.commas]
+                splices.append((branch.after_from, branch.after_from, f" SEMI JOIN {keys} AS {KEYS} ON {same}"))
+                continue
+            there = f"EXISTS (SELECT 1 FROM {keys} AS {KEYS} WHERE {same})"
+            if branch.where:
+                begin, end = branch.where_at
+                splices += [(begin, begin, "("), (end, end, f") AND {there}")]
+            else:
+                splices.append((branch.after_from, branch.after_from, f" WHERE {there}"))
+        return self._read.spliced(splices)
+
+    def among(self, keys: str, row: str, nulls: bool = True) -> str:
+        """SQL: the row of the derived table called `row` has a key in the relation `keys`."""
+        if not self.pushed:
+            return "TRUE"
+        same = self._same([f"{row}.{self.engine.quoted(name)}" for name in self.pushed], nulls)
+        return f"EXISTS (SELECT 1 FROM {keys} AS {KEYS} WHERE {same})"
+
+    def base(self, names: Sequence[str], target: str) -> Base:
+        """This table as one that other derived tables read."""
+        derived = self.derived
+        return Base(
+            name=derived.name,
+            names=tuple(names),
+            sql=target,
+            key=tuple(self.engine.name(one, True) for one in derived.key),
+            columns=self.columns,
+            by=self.pushed,
+            nullable=True,
+        )
+
+    def _same(self, expressions: Sequence[str], nulls: bool) -> str:
+        pairs = zip(expressions, self.key_columns, strict=True)
+        return " AND ".join(self.engine.same(f"{KEYS}.{name}", f"({sql})", nulls) for sql, name in pairs)
+
+    def _keys(self, branch: Select) -> str:
+        if not self.pushed:
+            return f"1 AS {own.KEY}"
+        pairs = zip(self.pushed, self.key_columns, strict=True)
+        return ", ".join(f"{self._item(branch, name).text} AS {column}" for name, column in pairs)
+
+    def _item(self, branch: Select, name: str) -> Item:
+        return branch.items[self.columns.index(name)]
+
+
+def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintained:
+    """Raises UsageError for what cannot be kept exact. system: the sink's type."""
+    engine = ENGINES[system]
+    found = read(derived, bases, engine)
+    query = found.query
+    columns = tuple(item.name for item in query.items)
+    key = tuple(engine.name(name, True) for name in derived.key)
+    _require_key(derived, key, columns)
+    one_row = isinstance(query, Select) and query.one_row
+    for branch in query.branches:
+        if branch.one_row and not one_row:
+            raise refusal(
+                derived.name, "UNION ALL of one row of aggregates", "make that part a [[derived]] of its own"
+            )
+        if len(missing_leaves(branch)) > MAX_MISSING:
+            raise refusal(
+                derived.name,
+                f"more than {MAX_MISSING} outer joins in one SELECT",
+                "make some of them a [[derived]] of their own, and join that one",
+            )
+    pushed = (
+        ()
+        if one_row
+        else tuple(one for one in key if all(_pushes(each, columns.index(one)) for each in query.branches))
+    )
+    if not pushed and not one_row:
+        raise refusal(
+            derived.name,
+            f"no column of its key {list(derived.key)} is known before rows are grouped",
+            "have a column of GROUP BY, or of PARTITION BY, in its key",
+        )
+    reads = tuple(base.name for base in bases_of(query))
+    if not reads:
+        raise refusal(derived.name, "it reads no table of the job", "read one FROM the job's tables")
+    unique = isinstance(query, Select) and _unique(query, [query.items[columns.index(one)].tree for one in key])
+    return Maintained(derived, engine, reads, found.functions, found.spliced(), columns, pushed, unique, found)
+
+
+def _require_key(derived: Derived, key: Sequence[str], columns: Sequence[str]) -> None:
+    for one in key:
+        if one not in columns:
+            raise refusal(
+                derived.name, f"key column {one!r} is no output column", f"name one of {', '.join(columns)}"
+            )
+
+
+def _pushes(branch: Select, at: int) -> bool:
+    """Whether the column's value is known of each row of FROM, and limits no partition or group to a part of
+    it.
+    """
+    item = branch.items[at]
+    if item.aggregates or item.windows:
+        return False
+    if item.tree.find(exp.Column) is None:
+        return True
+    parts = [*branch.partitions, *([branch.once_per] if branch.once_per else [])]
+    return all(item.tree in part for part in parts)
+
+
+def _unique(query: Select, key: Sequence[exp.Expr]) -> bool:
+    if query.one_row:
+        return True
+    for parts in (query.groups, query.once_per or None, query.first):
+        if parts is not None and all(one in key for one in parts):
+            return True
+    if query.distinct and all(item.tree in key for item in query.items):
+        return True
+    known = {(one.table, one.name) for one in key if isinstance(one, exp.Column)}
+    return query.plain and undetermined(query, known) is None

@@ -1,0 +1,130 @@
+"""Derived tables are kept exact within an epoch's transaction: what its changes reach is deleted and computed again.
+
+Two steps each: base tables from their old rows to their new ones, then each derived table, for those that read it. Keys
+are looked for on both sides of each step, so that a row is found whether it comes, goes or changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from backfill_cli.contracts import own
+from backfill_cli.derived.rows import Maintained
+from backfill_cli.errors import BadData, in_config
+from backfill_cli.sinks.sql.dialect import NAMED_KEYS
+from backfill_cli.sinks.sql.state import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A derived table that is whole. target: quoted."""
+
+    maintained: Maintained
+    target: str
+
+    @property
+    def name(self) -> str:
+        return self.maintained.derived.name
+
+
+class Upkeep:
+    """On one connection, in the epoch's transaction: `before` the tables are written, then `after`.
+
+    kept: in an order in which each comes after those that it reads.
+    """
+
+    def __init__(self, con: Connection, kept: Sequence[Kept]) -> None:
+        self.con, self.kept = con, kept
+        self.keys = {one.name: f"{own.PREFIX}keys_{at}" for at, one in enumerate(kept)}
+        self.changes: Mapping[str, str | None] = {}
+        self.doing = ""  # the derived table that is being kept
+
+    def before(self, changes: Mapping[str, str | None]) -> None:
+        """The keys that the old rows of these changes reach are known. changes: see `derived.reach.Changes`."""
+        self.changes = changes
+        for one in self.kept:
+            self._create(one)
+            self._collect(one, changes)
+
+    def after(self) -> None:
+        """Each derived table equals its SELECT. Raises BadData for one whose rows the database refuses."""
+        for one in self.kept:
+            self._collect(one, self.changes)
+        for at, one in enumerate(self.kept):
+            keys = self.keys[one.name]
+            if self.con.rows(f"SELECT 1 FROM {keys} LIMIT 1"):
+                change: Mapping[str, str | None] = {
+                    one.name: self._changed(one) if one.maintained.pushed else None
+                }
+                for dependent in self.kept[at + 1 :]:
+                    self._collect(dependent, change)
+                self._replace(one)
+                for dependent in self.kept[at + 1 :]:
+                    self._collect(dependent, change)
+            self.con.run(f"DROP TABLE {keys}")
+
+    def _create(self, one: Kept) -> None:
+        kept, keys = one.maintained, self.keys[one.name]
+        columns = ", ".join(
+            f"{kept.engine.quoted(name)} AS {column}"
+            for name, column in zip(kept.pushed, kept.key_columns, strict=False)
+        )
+        self.con.run(
+            f"CREATE TEMP TABLE {keys} AS SELECT {columns or f'1 AS {own.KEY}'} FROM {one.target} WHERE FALSE"
+        )
+
+    def _collect(self, one: Kept, changes: Mapping[str, str | None]) -> None:
+        self.doing = one.name
+        for select in one.maintained.reached(changes):
+            self.con.run(f"INSERT INTO {self.keys[one.name]} {select}")
+
+    def _changed(self, one: Kept) -> str:
+        """The keys as a relation with the derived table's own names."""
+        kept = one.maintained
+        columns = ", ".join(
+            f"{column} AS {kept.engine.quoted(name)}"
+            for name, column in zip(kept.pushed, kept.key_columns, strict=True)
+        )
+        return f"(SELECT DISTINCT {columns} FROM {self.keys[one.name]})"
+
+    def _replace(self, one: Kept) -> None:
+        self.doing = one.name
+        kept, target = one.maintained, one.target
+        columns = kept.engine.listed(kept.columns)
+        for keys, nulls in self._parts(one):
+            among = kept.among(keys, own.SOURCE, nulls)
+            self.con.run(f"DELETE FROM {target} AS {own.SOURCE} WHERE {among}")
+            self.con.run(f"INSERT INTO {target} ({columns}) {kept.limited(keys, nulls)}")
+            if not kept.unique:
+                self._check(one, keys, nulls)
+
+    def _parts(self, one: Kept) -> list[tuple[str, bool]]:
+        """Relations of the keys, and whether they can have NULLs: an engine may find those without NULLs faster."""
+        kept, keys = one.maintained, self.keys[one.name]
+        if kept.engine.compares_null or not kept.pushed:
+            return [(keys, True)]
+        self.con.run(f"ANALYZE {keys}")
+        null = " OR ".join(f"{name} IS NULL" for name in kept.key_columns)
+        parts = [(f"(SELECT DISTINCT * FROM {keys} WHERE NOT ({null}))", False)]
+        if self.con.rows(f"SELECT 1 FROM {keys} WHERE {null} LIMIT 1"):
+            parts.append((f"(SELECT DISTINCT * FROM {keys} WHERE {null})", True))
+        return parts
+
+    def _check(self, one: Kept, keys: str, nulls: bool) -> None:
+        kept, quoted = one.maintained, one.maintained.engine.quoted
+        names = ", ".join(map(quoted, kept.derived.key))
+        shown = " || ', ' || ".join(f"coalesce(CAST({quoted(name)} AS text), 'NULL')" for name in kept.derived.key)
+        twice = self.con.rows(
+            f"SELECT {shown}, count(*) FROM {one.target} AS {own.SOURCE} "
+            f"WHERE {kept.among(keys, own.SOURCE, nulls)} GROUP BY {names} HAVING count(*) > 1 LIMIT {NAMED_KEYS}"
+        )
+        if twice:
+            raise twice_in(one.name, kept.derived.key, twice)
+
+
+def twice_in(name: str, key: Sequence[str], twice: Sequence[tuple[str, int]]) -> BadData:
+    """Rows of a derived table that share a key."""
+    listed = "; ".join(f"({values}) {count} times" for values, count in twice)
+    return BadData(
+        f"derived table {name!r}: its key ({', '.join(key)}) has duplicates: {listed}",
+        in_config("add a column to derived.key that tells these rows apart, or group them in derived.sql"),
+    ).of(name)

@@ -1,0 +1,327 @@
+"""Random tables, SELECTs and epochs, from a seed: what derived tables take, hostile where it can be.
+
+Nothing here is the product's: the rows are lists of Python, and the expected ones are those of the user's text,
+run by a database of its own in which the tables have the names that the text uses.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = tuple[Any, ...]
+ODD = ["id", "a", "b", "c", "K x", "select", 'q"q', "group", "é", "n"]
+NAMES = ["orders", "customers", "Items x", "order", "o"]
+
+
+@dataclass
+class Table:
+    """columns: (name, type); the first `keys` of them are the key. rows: by key."""
+
+    name: str
+    target: str
+    columns: list[tuple[str, str]]
+    keys: int
+    rows: dict[Row, Row] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns[: self.keys])
+
+
+@dataclass
+class View:
+    """key: of the derived table; empty for one row."""
+
+    name: str
+    sql: str
+    key: tuple[str, ...]
+    columns: list[tuple[str, str]]
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class World:
+    """What one seed makes. dialect: "duckdb" or "postgres"."""
+
+    def __init__(self, seed: int, dialect: str = "duckdb") -> None:
+        self.random = random.Random(seed)
+        self.dialect = dialect
+        pick = self.random
+        names = pick.sample(NAMES, pick.randint(1, 3))
+        self.tables = [self._table(name, at) for at, name in enumerate(names)]
+        for table in self.tables:
+            for _ in range(pick.choice([0, 3, 8])):
+                self._put(table)
+        self.views: list[View] = []
+        for at in range(pick.choice([1, 1, 1, 2, 3])):
+            self.views.append(self._view(f"view_{at}"))
+
+    # -- rows
+
+    def _table(self, name: str, at: int) -> Table:
+        pick = self.random
+        keys = pick.choice([1, 1, 2])
+        names = pick.sample(ODD, keys + pick.randint(1, 3))
+        columns = [(one, pick.choice(["INTEGER", "INTEGER", "TEXT"])) for one in names[:keys]]
+        columns += [(one, pick.choice(["INTEGER", "INTEGER", "TEXT", "DECIMAL(9,2)"])) for one in names[keys:]]
+        return Table(name, f'sink t{at} "x"', columns, keys)
+
+    def _value(self, kind: str, null: bool) -> Any:
+        pick = self.random
+        if null and pick.random() < 0.3:
+            return None
+        if kind == "INTEGER":
+            return pick.choice([0, 1, 2, 3])
+        if kind == "TEXT":
+            return pick.choice(["", "x", "y", "NULL"])
+        return pick.choice(["0.00", "1.50", "-1.50", "2.25"])
+
+    def _put(self, table: Table) -> Row:
+        row = tuple(self._value(kind, at >= table.keys) for at, (_, kind) in enumerate(table.columns))
+        table.rows[row[: table.keys]] = row
+        return row[: table.keys]
+
+    def epoch(self) -> dict[str, set[Row] | None]:
+        """The tables change: by name, the keys of changed rows, some of them of rows as they were; None: emptied
+        first.
+        """
+        pick, changes = self.random, {}
+        for table in self.tables:
+            if pick.random() < 0.35:
+                continue
+            changed: set[Row] | None = set()
+            if pick.random() < 0.06:
+                table.rows.clear()
+                changed = None
+            for _ in range(pick.choice([1, 1, 2, 4])):
+                act = pick.random()
+                if act < 0.35 and table.rows:
+                    key = pick.choice(sorted(table.rows))
+                    del table.rows[key]
+                elif act < 0.4 and table.rows:
+                    key = pick.choice(sorted(table.rows))
+                elif act < 0.45:
+                    key = tuple(self._value(kind, False) for _, kind in table.columns[: table.keys])
+                    table.rows.pop(key, None)
+                else:
+                    key = self._put(table)
+                if changed is not None:
+                    changed.add(key)
+            changes[table.name] = changed
+        return changes
+
+    # -- SELECTs
+
+    def _view(self, name: str) -> View:
+        pick = self.random
+        shape = pick.choice(["group", "group", "group", "plain", "plain", "one", "distinct", "first", "union"])
+        if shape == "union":
+            return self._union(name)
+        with_, from_, columns = self._from()
+        where = f" WHERE {self._condition(columns)}" if pick.random() < 0.5 else ""
+        if pick.random() < 0.1:
+            where += " -- a comment"
+        if shape == "one":
+            return self._one(name, with_, from_, where, columns)
+        if shape == "group":
+            return self._grouped(name, with_, from_, where, columns)
+        if shape == "first":
+            return self._first(name, with_, from_, where, columns)
+        items = self._some(columns)
+        listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
+        if shape == "distinct":
+            keys = tuple(as_ for _, as_, _ in items)
+            return View(name, f"{with_}SELECT DISTINCT {listed} FROM {from_}{where}", keys, [i[1:] for i in items])
+        keys = tuple(as_ for _, as_, _ in items[: pick.randint(1, len(items))])
+        return View(name, f"{with_}SELECT {listed} FROM {from_}{where}", keys, [one[1:] for one in items])
+
+    def _some(self, columns: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
+        """Expressions with a name and a type."""
+        pick = self.random
+        as_names = pick.sample(["k", "Key 2", "from", "id", "a", 'u"', "zz"], 5)
+        found = [(*self._expression(columns), as_) for as_ in as_names[: pick.randint(1, 4)]]
+        return [(sql, as_, kind) for sql, kind, as_ in found]
+
+    def _expression(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        pick = self.random
+        sql, kind = pick.choice(columns)
+        act = pick.random()
+        if act < 0.55:
+            return sql, kind
+        if kind == "INTEGER":
+            other = [one for one, its in columns if its == "INTEGER"]
+            return pick.choice(
+                [f"coalesce({sql}, -1)", f"{sql} + coalesce({pick.choice(other)}, 0)", f"{sql} % 2"]
+            ), kind
+        if kind == "TEXT":
+            return pick.choice(
+                [f"coalesce({sql}, '?')", f"upper({sql})", f"CASE WHEN {sql} = 'x' THEN 'X' END"]
+            ), kind
+        return f"coalesce({sql}, 0)", "DECIMAL(18,2)"
+
+    def _condition(self, columns: Sequence[tuple[str, str]], depth: int = 0) -> str:
+        pick = self.random
+        if depth < 2 and pick.random() < 0.3:
+            joined = pick.choice([" AND ", " OR "]).join(self._condition(columns, depth + 1) for _ in "ab")
+            return f"({joined})"
+        sql, kind = pick.choice(columns)
+        same = [one for one, its in columns if its == kind]
+        value = {"INTEGER": "1", "TEXT": "'x'"}.get(kind, "1.50")
+        return pick.choice(
+            [
+                f"{sql} IS NULL",
+                f"{sql} IS NOT NULL",
+                f"{sql} = {value}",
+                f"{sql} <> {value}",
+                f"{sql} IS DISTINCT FROM {pick.choice(same)}",
+                f"{sql} <= {pick.choice(same)}",
+                f"{sql} IN ({value}, {value})",
+            ]
+        )
+
+    def _from(self, depth: int = 0) -> tuple[str, str, list[tuple[str, str]]]:
+        """WITH, FROM, and its columns as SQL with their types."""
+        pick = self.random
+        with_: list[str] = []
+        text, columns = "", []
+        names = pick.sample(["o", "c", "orders", "t 1", "X"], 4)
+        for at, name in enumerate(
+            names[: pick.choice([1, 1, 2, 2, 3, 4]) if not depth else pick.choice([1, 1, 2])]
+        ):
+            source, inner = self._source(depth, with_, name)
+            mine = [(f"{quoted(name)}.{quoted(column)}", kind) for column, kind in inner]
+            if not at:
+                text, columns = source, mine
+                continue
+            joined = pick.choice(
+                ["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "LEFT OUTER JOIN", ",", "RIGHT JOIN", "CROSS JOIN"]
+            )
+            if joined == "RIGHT JOIN" and at > 1:
+                joined = "LEFT JOIN"
+            text += f" {joined} {source}" if joined != "," else f", {source}"
+            if joined not in (",", "CROSS JOIN"):
+                text += f" ON {self._on(columns, mine)}"
+            columns = [*columns, *mine]
+        return (f"WITH {', '.join(with_)} " if with_ else ""), text, columns
+
+    def _on(self, left: Sequence[tuple[str, str]], right: Sequence[tuple[str, str]]) -> str:
+        pick = self.random
+        pairs = [(one, two) for one, kind in left for two, other in right if kind == other]
+        if not pairs:
+            return self._condition([*left, *right])
+        one, two = pick.choice(pairs)
+        on = pick.choice(
+            [f"{one} = {two}", f"{two} = {one}", f"{one} = {two}", f"{one} IS NOT DISTINCT FROM {two}"]
+        )
+        if pick.random() < 0.25:
+            on += f" AND {self._condition([*left, *right])}"
+        return on
+
+    def _source(self, depth: int, with_: list[str], name: str) -> tuple[str, list[tuple[str, str]]]:
+        pick = self.random
+        if depth < 2 and pick.random() < 0.2:
+            inner_with, from_, columns = self._from(depth + 1)
+            items = self._some(columns)
+            listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
+            where = f" WHERE {self._condition(columns)}" if pick.random() < 0.5 else ""
+            body = f"{inner_with}SELECT {listed} FROM {from_}{where}"
+            if pick.random() < 0.2 and not inner_with:
+                body += f" UNION ALL SELECT {listed} FROM {from_}"
+            if not depth and pick.random() < 0.4:
+                cte = f"w{len(with_)}"
+                with_.append(f"{cte} AS ({body})")
+                return f"{cte} AS {quoted(name)}", [one[1:] for one in items]
+            return f"({body}) AS {quoted(name)}", [one[1:] for one in items]
+        readable: list[Table | View] = [*self.tables, *(one for one in self.views if one.columns), *self.tables]
+        base = pick.choice(readable)
+        spelt = quoted(base.name)
+        if isinstance(base, Table) and pick.random() < 0.3:
+            spelt = f"public.{spelt}"
+        if pick.random() < 0.1:
+            renamed = [f"r{at}" for at, _ in enumerate(base.columns)]
+            listed = ", ".join(renamed)
+            return f"{spelt} AS {quoted(name)}({listed})", list(
+                zip(renamed, [k for _, k in base.columns], strict=True)
+            )
+        return f"{spelt} {pick.choice(['AS ', ''])}{quoted(name)}", base.columns
+
+    def _aggregate(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        pick = self.random
+        sql, kind = pick.choice(columns)
+        found = pick.choice(["count(*)", f"count({sql})", f"min({sql})", f"max({sql})", f"count(DISTINCT {sql})"])
+        numbers = [one for one, its in columns if its != "TEXT"]
+        if numbers and pick.random() < 0.6:
+            number = pick.choice(numbers)
+            found = pick.choice(
+                [f"sum({number})", f"avg({number})", f"sum(DISTINCT {number})", f"sum({number}) + count(*)"]
+            )
+        if pick.random() < 0.2 and "+" not in found:
+            found += f" FILTER (WHERE {self._condition(columns)})"
+        return found, kind
+
+    def _grouped(self, name: str, with_: str, from_: str, where: str, columns: Sequence[tuple[str, str]]) -> View:
+        pick = self.random
+        keys = self._some(columns)
+        aggregates = [(self._aggregate(columns)[0], f"agg{at}") for at in range(pick.randint(1, 3))]
+        items = [(sql, as_) for sql, as_, _ in keys] + aggregates
+        listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_ in items)
+        way = pick.random()
+        groups = ", ".join(sql for sql, _, _ in keys)
+        if way < 0.4:
+            groups = ", ".join(str(at) for at, _ in enumerate(keys, 1))
+        elif way < 0.5 and self.dialect == "duckdb":
+            groups = "ALL"
+        having = f" HAVING {self._aggregate(columns)[0]} IS NOT NULL" if pick.random() < 0.1 else ""
+        having = having or (f" HAVING count(*) > {pick.choice([1, 2])}" if pick.random() < 0.2 else "")
+        key = [as_ for _, as_, _ in keys]
+        if pick.random() < 0.15:
+            key = key[: pick.randint(1, len(key))]
+        kinds = [(as_, kind) for _, as_, kind in keys]
+        return View(
+            name, f"{with_}SELECT {listed} FROM {from_}{where}\nGROUP BY {groups}{having}", tuple(key), kinds
+        )
+
+    def _one(self, name: str, with_: str, from_: str, where: str, columns: Sequence[tuple[str, str]]) -> View:
+        aggregates = [self._aggregate(columns)[0] for _ in "ab"]
+        listed = ", ".join(f"{sql} AS agg{at}" for at, sql in enumerate(aggregates))
+        return View(name, f"{with_}SELECT {listed} FROM {from_}{where}", (), [])
+
+    def _first(self, name: str, with_: str, from_: str, where: str, columns: Sequence[tuple[str, str]]) -> View:
+        pick = self.random
+        items = self._some(columns)
+        listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
+        part = items[: pick.randint(1, len(items))]
+        by = ", ".join(sql for sql, _, _ in part)
+        order = ", ".join(
+            sql + pick.choice(["", " DESC", " NULLS FIRST"]) for sql, _ in pick.sample(columns, len(columns))
+        )
+        kinds, key = [one[1:] for one in items], tuple(as_ for _, as_, _ in part)
+        if self.dialect == "duckdb" and pick.random() < 0.6:
+            window = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
+            return View(name, f"{with_}SELECT {listed} FROM {from_}{where}\nQUALIFY {window}", key, kinds)
+        sql = f"{with_}SELECT DISTINCT ON ({by}) {listed} FROM {from_}{where}\nORDER BY {by}, {order}"
+        return View(name, sql, key, kinds)
+
+    def _union(self, name: str) -> View:
+        pick = self.random
+        parts, kinds = [], [pick.choice(["INTEGER", "TEXT"]) for _ in range(pick.randint(1, 3))]
+        for at in range(pick.choice([2, 2, 3])):
+            _, from_, columns = self._from(1)
+            items = []
+            for number, kind in enumerate(kinds):
+                same = [sql for sql, its in columns if its == kind]
+                items.append(pick.choice(same) if same else {"INTEGER": "7", "TEXT": "'seven'"}[kind])
+                if not at:
+                    items[-1] += f" AS u{number}"
+            where = f" WHERE {self._condition(columns)}" if pick.random() < 0.5 else ""
+            parts.append(f"SELECT {', '.join(items)} FROM {from_}{where}")
+        columns = [(f"u{at}", kind) for at, kind in enumerate(kinds)]
+        return View(name, "\nUNION ALL ".join(parts), tuple(as_ for as_, _ in columns), columns)
+
+
+def worlds(first: int, count: int, dialect: str = "duckdb") -> Iterator[tuple[int, World]]:
+    for seed in range(first, first + count):
+        yield seed, World(seed, dialect)
