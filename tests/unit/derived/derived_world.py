@@ -131,11 +131,15 @@ class World:
         if shape == "first":
             return self._first(name, with_, from_, where, columns)
         items = self._some(columns)
+        if shape == "plain" and pick.random() < 0.8:  # so that its key is one
+            items = [(sql, f"Column {at}", kind) for at, (sql, kind) in enumerate(columns)]
         listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
         if shape == "distinct":
             keys = tuple(as_ for _, as_, _ in items)
             return View(name, f"{with_}SELECT DISTINCT {listed} FROM {from_}{where}", keys, [i[1:] for i in items])
-        keys = tuple(as_ for _, as_, _ in items[: pick.randint(1, len(items))])
+        keys = tuple(as_ for _, as_, _ in items)
+        if pick.random() < 0.1:
+            keys = keys[: pick.randint(1, len(keys))]
         return View(name, f"{with_}SELECT {listed} FROM {from_}{where}", keys, [one[1:] for one in items])
 
     def _some(self, columns: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
@@ -277,7 +281,7 @@ class World:
         having = f" HAVING {self._aggregate(columns)[0]} IS NOT NULL" if pick.random() < 0.1 else ""
         having = having or (f" HAVING count(*) > {pick.choice([1, 2])}" if pick.random() < 0.2 else "")
         key = [as_ for _, as_, _ in keys]
-        if pick.random() < 0.15:
+        if pick.random() < 0.05:
             key = key[: pick.randint(1, len(key))]
         kinds = [(as_, kind) for _, as_, kind in keys]
         return View(
