@@ -1,7 +1,8 @@
-"""Derived tables are kept exact within an epoch's transaction: what its changes reach is deleted and computed again.
+"""Derived tables are kept exact within an epoch's transaction: what its changes reach is deleted and computed
+again.
 
-Two steps each: base tables from their old rows to their new ones, then each derived table, for those that read it. Keys
-are looked for on both sides of each step, so that a row is found whether it comes, goes or changes.
+Two steps each: base tables from their old rows to their new ones, then each derived table, for those that read it.
+Keys are looked for on both sides of each step, so that a row is found whether it comes, goes or changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -98,7 +99,9 @@ class Upkeep:
                 self._check(one, keys, nulls)
 
     def _parts(self, one: Kept) -> list[tuple[str, bool]]:
-        """Relations of the keys, and whether they can have NULLs: an engine may find those without NULLs faster."""
+        """Relations of the keys, and whether they can have NULLs: an engine may find those without NULLs
+        faster.
+        """
         kept, keys = one.maintained, self.keys[one.name]
         if kept.engine.compares_null or not kept.pushed:
             return [(keys, True)]
