@@ -32,6 +32,7 @@ GROUPS = {
     "Kafka as the sink": ("backfill_cli/sinks/kafka/",),
     "Lake tables as the sink": ("backfill_cli/sinks/delta/", "backfill_cli/sinks/iceberg/", "backfill_cli/lake/"),
     "Any sink": ("backfill_cli/sinks/", "backfill_cli/contracts/"),
+    "Derived tables": ("backfill_cli/derived/", "backfill_cli/sinks/sql/upkeep"),
     "Planning and starting a job": ("backfill_cli/engine/job/",),
     "A running job": (
         "backfill_cli/engine/",

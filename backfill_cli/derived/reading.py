@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import sqlglot
 from sqlglot import TokenType, exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ParseError, SqlglotError
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
@@ -182,8 +182,9 @@ class _Reader:
         return Read(query, self.text, tuple(self.splices), self._functions())
 
     def unreadable(self, exc: Exception) -> NoReturn:
-        said = str(exc).splitlines()[0].replace("\x1b[4m", "").replace("\x1b[0m", "")
-        self.refuse(f"its SQL cannot be read: {said}", "correct derived.sql")
+        where = exc.errors[0] if isinstance(exc, ParseError) and exc.errors else None
+        at = f": {where['description']}, line {where['line']}, column {where['col']}" if where else ""
+        self.refuse(f"its SQL cannot be read{at}", "correct derived.sql")
 
     def _whole(self) -> None:
         """What is refused wherever it stands."""
