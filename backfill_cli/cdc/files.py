@@ -13,6 +13,7 @@ from backfill_cli.contracts import TakenTable, own
 from backfill_cli.errors import START_OVER, BadData, Hint
 from backfill_cli.formats.parquet_writer import encoding, writing
 from backfill_cli.model.plan import StagedFile
+from backfill_cli.model.pushdown import Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,13 +40,14 @@ class LogTable(Generic[C]):
     """A table whose changes are taken.
 
     name: as in the config. id: by which the log names it. columns: in force, in the table's order. key: names of
-    its columns.
+    its columns. wanted: the columns of which the job needs the values; of others, files may have NULLs.
     """
 
     name: str
     id: int
     columns: tuple[C, ...]
     key: tuple[str, ...]
+    wanted: Wanted = Wanted()  # noqa: RUF009
 
 
 class ValueLost(BadData):

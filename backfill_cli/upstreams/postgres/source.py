@@ -228,7 +228,13 @@ class PostgresSource(SlotLease, LogSource[Column]):
         self._catalog.apply(schemas)
         in_force = self._catalog.in_force
         return tuple(
-            LogTable(table.name, table.oid, in_force[table.name], tuple(column.name for column in table.key))
+            LogTable(
+                table.name,
+                table.oid,
+                in_force[table.name],
+                tuple(column.name for column in table.key),
+                self._wanted[table.name],
+            )
             for table in self._catalog.listed
         )
 

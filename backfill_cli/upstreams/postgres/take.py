@@ -260,7 +260,15 @@ class SlotTable(NetTable[Column]):
         return [arrow_type(column) for column in self.columns]
 
     def arrays(self, values: Sequence[Sequence[Any]], key: Callable[[int], str]) -> "list[pa.Array]":
-        return as_arrow(self.table.name, self.columns, values, from_text, key)
+        return as_arrow(self.table.name, self.columns, values, self._read, key)
+
+    def _read(self, column: Column, values: Sequence[Any]) -> "pa.Array":
+        """A value that the transform drops need not be one that Spark has: a chunk does not read it, either."""
+        import pyarrow as pa
+
+        if not self.table.wanted.needs(column.name):
+            return pa.nulls(len(values), arrow_type(column))
+        return from_text(column, values)
 
     def may_lack(self) -> set[str]:
         return {column.name for column in self.columns if column.toasts} - set(self.table.key)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from backfill_cli.cdc.files import LogTable
 from backfill_cli.cdc.net import UNSENT, NeedsAll, Row
 from backfill_cli.errors import BadData
+from backfill_cli.model.pushdown import Wanted
 from backfill_cli.upstreams.postgres.take import SlotTable
 from backfill_cli.upstreams.postgres.types import Column
 
@@ -185,6 +186,17 @@ def test_net_changes_give_what_the_changes_give_one_by_one(ops: list[tuple[str, 
             assert UNSENT not in row or left == ("big",)
             sink[key] = [sink[key][at] if value is UNSENT else value for at, value in enumerate(row)]  # type: ignore[misc]
     assert sink == database
+
+
+def test_a_value_that_the_job_does_not_need_need_not_be_one_that_spark_has() -> None:
+    """A chunk does not read it, either."""
+    day = Column("day", 1082, -1, "date", False, False, "", 1082, -1, "b", 0, -1, ",")
+    columns = (column("id"), day)
+    every, needed = ([b"1", b"2"], [b"infinity", b"2026-01-01"]), Wanted(frozenset({"id"}), others=False)
+    with pytest.raises(BadData, match="infinity is not a valid date of the years 1 to 9999"):
+        SlotTable(LogTable("t", 1, columns, ("id",))).arrays(every, str)
+    ids, days = SlotTable(LogTable("t", 1, columns, ("id",), needed)).arrays(every, str)
+    assert (ids.to_pylist(), days.to_pylist(), str(days.type)) == (["1", "2"], [None, None], "date32[day]")
 
 
 @pytest.mark.parametrize(("oid", "element", "shape"), [(701, 0, "{}"), (700, 0, "{}"), (1022, 701, "{{1,{}}}")])
