@@ -332,7 +332,7 @@ class _Reader:
         first_item = self._after_distinct(start)
         from_at = clauses.get(TokenType.FROM, None)
         starts = sorted(clauses.values())
-        stop = dict(zip(starts, [*starts[1:], end], strict=True))
+        stop = dict(zip(starts, [*starts[1:], end], strict=False))
         items_end = starts[0] if starts else end
         after_from = stop[from_at] if from_at is not None else items_end
         leaves, commas = self._leaves(from_at + 1, after_from, tree, scope) if from_at is not None else ((), ())
@@ -343,8 +343,8 @@ class _Reader:
         )
         if (at := clauses.get(TokenType.WHERE)) is not None:
             span = self.tokens[at + 1].start, self.tokens[stop[at] - 1].end + 1
-            condition = columns.qualified(tree.args["where"].this)
             self._no_subquery(tree.args["where"])
+            condition = columns.qualified(tree.args["where"].this)
             if condition.find(exp.AggFunc, exp.Window):
                 self.refuse(f"WHERE {self.shown(at + 1, stop[at])}: it has an aggregate", "write HAVING")
             made = replace(made, where=self.piece(at + 1, stop[at]), where_at=span, condition=condition)
@@ -462,19 +462,20 @@ class _Reader:
             self.refuse("its SQL cannot be read: nothing to join", "correct derived.sql")
         if tokens[begin].token_type == TokenType.L_PAREN:
             end = self.closing[begin] + 1
+            first = tokens[begin + 1].token_type
+            if first not in (TokenType.VALUES, TokenType.SELECT, TokenType.WITH):
+                self.refuse(
+                    f"FROM {self.shown(begin, end)}: brackets around joins", "write the joins one after the other"
+                )
             name, alias, columns = self._alias(end, on_at)
             if not name:
                 self.refuse(f"FROM {self.shown(begin, end)}: it has no name", "give it one: (SELECT …) AS one")
-            if tokens[begin + 1].token_type == TokenType.VALUES:
+            if first == TokenType.VALUES:
                 if not columns:
                     self.refuse(
                         f"{self.shown(begin, end)}: its columns have no names", "name them: (VALUES …) AS v(a, b)"
                     )
                 return Leaf(Values(), self.piece(begin, end), alias, name, columns)
-            if tokens[begin + 1].token_type not in (TokenType.SELECT, TokenType.WITH):
-                self.refuse(
-                    f"FROM {self.shown(begin, end)}: brackets around joins", "write the joins one after the other"
-                )
             return self._nested(self.query(begin + 1, end - 1, scope), begin, end, name, alias, columns)
         at = begin
         while at + 1 < on_at and tokens[at + 1].token_type == TokenType.DOT:

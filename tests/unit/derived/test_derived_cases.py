@@ -1,0 +1,182 @@
+"""Faults that others had with derived tables, each a case of its own, on a bare DuckDB."""
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+import pytest
+from hint_typed import typed
+
+from backfill_cli.derived.rows import maintained
+from backfill_cli.errors import BadData
+from backfill_cli.model.derived import Base, Derived
+from backfill_cli.sinks.duckdb.file import Connection
+from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
+
+BASES = [
+    Base("orders", ("orders",), "orders", ("id",), ("id", "customer", "amount", "status"), ("id",)),
+    Base("customers", ("customers",), "customers", ("id",), ("id", "country", "region"), ("id",)),
+]
+Row = tuple[object, ...]
+
+
+class Sink:
+    """Two tables, and derived ones that are whole."""
+
+    def __init__(self) -> None:
+        self.raw = duckdb.connect()
+        self.raw.execute("CREATE TABLE orders (id INT, customer INT, amount INT, status TEXT)")
+        self.raw.execute("CREATE TABLE customers (id INT, country TEXT, region TEXT)")
+        self.kept: list[Kept] = []
+
+    def derive(self, sql: str, *key: str, name: str = "d") -> None:
+        bases = [*BASES, *(one.maintained.base([one.name], one.target) for one in self.kept)]
+        made = maintained(Derived(name, name, key, sql), bases, "duckdb")
+        self.raw.execute(f"CREATE TABLE {name} AS {made.text}")
+        self.kept.append(Kept(made, name))
+
+    def epoch(self, **tables: Mapping[int, Row | None] | None) -> None:
+        """By table: what becomes of keys; None as a row: it is deleted; None as a table: it is emptied."""
+        changes: dict[str, str | None] = {}
+        for table, rows in tables.items():
+            keys = ", ".join(f"({key})" for key in rows or ())
+            changes[table] = f"(SELECT * FROM (VALUES {keys}) AS v(id))" if rows is not None else None
+        upkeep = Upkeep(Connection(self.raw), self.kept)
+        self.raw.execute("BEGIN")
+        try:
+            upkeep.before(changes)
+            for table, rows in tables.items():
+                gone = f" WHERE id IN ({', '.join(map(str, rows))})" if rows is not None else ""
+                self.raw.execute(f"DELETE FROM {table}{gone}")
+                for key, row in (rows or {}).items():
+                    if row is not None:
+                        marks = ", ".join("?" for _ in (key, *row))
+                        self.raw.execute(f"INSERT INTO {table} VALUES ({marks})", [key, *row])
+            upkeep.after()
+        except BadData:
+            self.raw.execute("ROLLBACK")
+            raise
+        self.raw.execute("COMMIT")
+
+    def rows(self, name: str = "d") -> Sequence[Row]:
+        return sorted(self.raw.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+def test_a_sum_of_no_value_is_null_again(sink: Sink) -> None:
+    """risingwave#7412: it stayed 0 after the last row with a value had gone."""
+    sink.derive("SELECT customer, sum(amount) AS s, count(*) AS n FROM orders GROUP BY 1", "customer")
+    sink.epoch(orders={1: (7, 5, "a"), 2: (7, None, "a")})
+    sink.epoch(orders={1: None})
+    assert sink.rows() == [(7, None, 1)]
+
+
+def test_an_emptied_group_comes_back(sink: Sink) -> None:
+    """turso#8531."""
+    sink.derive("SELECT customer, count(*) AS n FROM orders GROUP BY 1", "customer")
+    sink.epoch(orders={1: (7, 5, "a")})
+    sink.epoch(orders={1: None})
+    assert sink.rows() == []
+    sink.epoch(orders={2: (7, 5, "a")})
+    assert sink.rows() == [(7, 1)]
+
+
+def test_a_row_that_comes_and_goes_in_one_batch_leaves_nothing(sink: Sink) -> None:
+    """pg_ivm#162: a row both old and new; of two tables at once, each with a change that meets the other's."""
+    sink.derive(
+        "SELECT c.country, count(*) AS n FROM orders o JOIN customers c ON c.id = o.customer GROUP BY 1", "country"
+    )
+    sink.epoch(orders={1: (7, 5, "a"), 2: None}, customers={7: ("NL", "x"), 8: None})
+    sink.epoch(orders={1: (8, 5, "a"), 2: None}, customers={7: None, 8: ("BE", "x")})
+    assert sink.rows() == [("BE", 1)]
+
+
+def test_an_aggregate_without_groups_keeps_one_row(sink: Sink) -> None:
+    """pgsql-ivm#90."""
+    sink.derive("SELECT count(*) AS n, sum(amount) AS s FROM orders")
+    sink.epoch(orders={1: (7, 5, "a")})
+    assert sink.rows() == [(1, 5)]
+    sink.epoch(orders={1: None})
+    assert sink.rows() == [(0, None)]
+
+
+def test_an_update_that_leaves_the_condition_takes_its_row_away(sink: Sink) -> None:
+    """flink-cdc#4319: half of it was accepted."""
+    sink.derive("SELECT id, amount FROM orders WHERE status <> 'draft'", "id")
+    sink.epoch(orders={1: (7, 5, "paid")})
+    sink.epoch(orders={1: (7, 6, "draft")})
+    assert sink.rows() == []
+    sink.epoch(orders={1: (7, 7, "paid")})
+    assert sink.rows() == [(1, 7)]
+
+
+def test_null_is_a_key(sink: Sink) -> None:
+    """posthog#75601."""
+    sink.derive("SELECT customer, status, count(*) AS n FROM orders GROUP BY 1, 2", "customer", "status")
+    sink.epoch(orders={1: (None, 5, None), 2: (None, 5, None), 3: (7, 5, None)})
+    sink.epoch(orders={2: None, 3: (None, 5, "a")})
+    assert sink.rows() == [(None, "a", 1), (None, None, 1)]
+
+
+def test_a_group_column_that_changes_leaves_the_old_group(sink: Sink) -> None:
+    sink.derive(
+        "SELECT c.country, sum(o.amount) AS s FROM orders o, customers c WHERE c.id = o.customer GROUP BY 1",
+        "country",
+    )
+    sink.epoch(orders={1: (7, 5, "a"), 2: (8, 6, "a")}, customers={7: ("NL", "x"), 8: ("BE", "x")})
+    sink.epoch(customers={7: ("BE", "x")})
+    assert sink.rows() == [("BE", 11)]
+
+
+def test_two_sides_of_left_joins_that_come_together_take_the_empty_row_away(sink: Sink) -> None:
+    """Found in the design: either alone would be found by the row without it, the row without both by none of them."""
+    sink.derive(
+        "SELECT o.id, coalesce(c.country, d.region, 'none') AS place FROM orders o "
+        "LEFT JOIN customers c ON c.id = o.customer LEFT JOIN customers d ON d.id = o.amount",
+        "id",
+        "place",
+    )
+    sink.epoch(orders={1: (7, 8, "a")})
+    assert sink.rows() == [(1, "none")]
+    sink.epoch(customers={7: (None, "x"), 8: ("BE", "west")})
+    assert sink.rows() == [(1, "west")]
+    sink.epoch(customers={7: None, 8: None})
+    assert sink.rows() == [(1, "none")]
+
+
+def test_a_derived_table_over_derived_tables_follows_them(sink: Sink) -> None:
+    sink.derive("SELECT customer, sum(amount) AS s FROM orders GROUP BY 1", "customer", name="spent")
+    sink.derive(
+        "SELECT c.country, max(s) AS most FROM customers c LEFT JOIN spent p ON p.customer = c.id GROUP BY 1",
+        "country",
+        name="best",
+    )
+    sink.derive("SELECT count(*) AS n, sum(most) AS s FROM best", name="total")
+    sink.epoch(orders={1: (7, 5, "a"), 2: (8, 6, "a")}, customers={7: ("NL", "x"), 8: ("BE", "x")})
+    assert (sink.rows("best"), sink.rows("total")) == ([("BE", 6), ("NL", 5)], [(2, 11)])
+    sink.epoch(orders={1: (7, 50, "a"), 2: None}, customers={8: ("NL", "x")})
+    assert (sink.rows("best"), sink.rows("total")) == ([("NL", 50)], [(1, 50)])
+
+
+def test_a_table_that_is_emptied_empties_what_reads_it(sink: Sink) -> None:
+    sink.derive("SELECT customer, count(*) AS n FROM orders GROUP BY 1", "customer")
+    sink.epoch(orders={1: (7, 5, "a")})
+    sink.epoch(orders=None)
+    assert sink.rows() == []
+
+
+def test_two_rows_of_a_key_are_refused_and_named(sink: Sink) -> None:
+    sink.derive("SELECT status, amount FROM orders", "status")
+    sink.epoch(orders={1: (7, 5, "a")})
+    with pytest.raises(BadData, match=r"its key \(status\) has duplicates: \(a\) 2 times") as refused:
+        sink.epoch(orders={2: (7, 6, "a")})
+    assert (refused.value.table, sink.rows()) == ("d", [("a", 5)])
+    with typed(refused.value) as hint:
+        hint.says("add a column to derived.key that tells these rows apart")
+        again = Sink()
+        again.derive("SELECT status, amount FROM orders", "status", "amount")
+        again.epoch(orders={1: (7, 5, "a"), 2: (7, 6, "a")})
+        assert again.rows() == [("a", 5), ("a", 6)]

@@ -1,0 +1,440 @@
+"""What a derived table's SELECT may be: what is refused names the piece, and its hint, typed, is taken."""
+
+import pytest
+from hint_typed import typed
+
+from backfill_cli.derived.rows import Maintained, maintained
+from backfill_cli.errors import UsageError
+from backfill_cli.model.derived import Base, Derived
+
+ORDERS = Base(
+    "public.orders",
+    ("public.orders", "orders"),
+    '"main"."t orders"',
+    ("id",),
+    ("id", "customer_id", "amount", "status", "Created At"),
+    ("id",),
+)
+CUSTOMERS = Base(
+    "public.customers",
+    ("public.customers", "customers"),
+    '"main"."customers"',
+    ("id",),
+    ("id", "country"),
+    ("id",),
+)
+COUNTED = "SELECT status, count(*) AS n FROM orders GROUP BY status"
+
+
+def read(sql: str, key: tuple[str, ...] = ("status",), system: str = "duckdb") -> Maintained:
+    return maintained(Derived("d", "d", key, sql), (ORDERS, CUSTOMERS), system)
+
+
+LEFT_JOINS = "SELECT o.status, count(*) AS n FROM orders o" + "".join(
+    f" LEFT JOIN customers c{at} ON c{at}.id = o.customer_id" for at in range(7)
+)
+
+REFUSED = {
+    "what is no SQL": ("SELECT FROM WHERE (", "cannot be read", "correct derived.sql", COUNTED),
+    "a bracket too many": ("SELECT status) FROM orders", "a bracket too many", "correct derived.sql", COUNTED),
+    "a bracket that is open": (
+        "SELECT (status FROM orders",
+        "a bracket is not closed",
+        "correct derived.sql",
+        COUNTED,
+    ),
+    "nothing": (" ; ", "no SQL", "write a SELECT in derived.sql", COUNTED),
+    "two statements": (COUNTED + "; DROP TABLE orders", "several statements", "leave one SELECT", COUNTED),
+    "no SELECT": ("DELETE FROM orders", "no SELECT but DELETE", "write one SELECT", COUNTED),
+    "LIMIT": (COUNTED + " LIMIT 10", "LIMIT", "keep all rows", COUNTED),
+    "OFFSET": (COUNTED + " OFFSET 10", "OFFSET", "keep all rows", COUNTED),
+    "a sample": ("SELECT status FROM orders TABLESAMPLE 10%", "sample", "keep all rows", COUNTED),
+    "LATERAL": (
+        "SELECT o.status, x.n FROM orders o, LATERAL (SELECT 1 AS n) AS x",
+        "LATERAL",
+        "make columns of it",
+        COUNTED,
+    ),
+    "the time of day": (
+        'SELECT status FROM orders WHERE "Created At" > now()',
+        "now: its value is of the moment",
+        "use a column of the rows",
+        'SELECT status, max("Created At") AS last FROM orders GROUP BY 1',
+    ),
+    "today": (
+        "SELECT status, current_date AS day FROM orders",
+        "current_date",
+        "use a column of the rows",
+        COUNTED,
+    ),
+    "chance": ("SELECT status, random() AS r FROM orders", "rand", "use a column of the rows", COUNTED),
+    "our own names": ("SELECT status AS _backfill_x FROM orders", "backfill's own", "rename it", COUNTED),
+    "COLUMNS": ("SELECT COLUMNS('s.*') FROM orders", "columns are named", "name each column", COUNTED),
+    "UNION": (
+        "SELECT status FROM orders UNION SELECT country FROM customers",
+        "UNION: ",
+        "write UNION ALL",
+        "SELECT status FROM orders UNION ALL SELECT country FROM customers",
+    ),
+    "unequal parts": (
+        "SELECT status FROM orders UNION ALL SELECT country, id FROM customers",
+        "different numbers of columns",
+        "give each part the same columns",
+        "SELECT status FROM orders UNION ALL SELECT country FROM customers",
+    ),
+    "a part of one row": (
+        "SELECT status, id FROM orders UNION ALL SELECT 'all', count(*) FROM orders",
+        "one row of aggregates",
+        "make that part a [[derived]] of its own",
+        "SELECT status, id FROM orders",
+    ),
+    "ORDER BY of all parts": (
+        "SELECT status FROM orders UNION ALL SELECT country FROM customers ORDER BY 1",
+        "ORDER BY after UNION ALL",
+        "leave it out",
+        "SELECT status FROM orders UNION ALL SELECT country FROM customers",
+    ),
+    "brackets around a part": (
+        "(SELECT status FROM orders) UNION ALL SELECT country FROM customers",
+        "not a SELECT",
+        "without brackets around it",
+        "SELECT status FROM orders UNION ALL SELECT country FROM customers",
+    ),
+    "recursion": (
+        "WITH RECURSIVE w AS (SELECT status FROM orders) SELECT status FROM w",
+        "RECURSIVE",
+        "make columns of it",
+        "WITH w AS (SELECT status FROM orders) SELECT status FROM w",
+    ),
+    "a list of columns after WITH": (
+        "WITH w(a) AS (SELECT status FROM orders) SELECT a AS status FROM w",
+        "columns are named in a list",
+        "name them in its SELECT, by AS",
+        "WITH w AS (SELECT status AS a FROM orders) SELECT a AS status FROM w",
+    ),
+    "FROM first": ("FROM orders SELECT status", "not a SELECT", "write SELECT … FROM …", COUNTED),
+    "WINDOW": (
+        "SELECT status FROM orders QUALIFY row_number() OVER w = 1 WINDOW w AS (PARTITION BY status ORDER BY id)",
+        "WINDOWS in",
+        "leave it out",
+        "SELECT status FROM orders QUALIFY row_number() OVER (PARTITION BY status ORDER BY id) = 1",
+    ),
+    "an aggregate in WHERE": (
+        "SELECT status FROM orders WHERE count(*) > 1 GROUP BY status",
+        "it has an aggregate",
+        "write HAVING",
+        "SELECT status FROM orders GROUP BY status HAVING count(*) > 1",
+    ),
+    "an aggregate in ON": (
+        "SELECT o.status, count(*) AS n FROM orders o JOIN customers c ON count(*) = c.id GROUP BY 1",
+        "it has an aggregate",
+        "write HAVING",
+        COUNTED,
+    ),
+    "brackets around joins": (
+        "SELECT o.status FROM (orders o JOIN customers c ON c.id = o.customer_id)",
+        "brackets around joins",
+        "write the joins one after the other",
+        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.customer_id",
+    ),
+    "two of one name": (
+        "SELECT status FROM orders JOIN orders ON TRUE",
+        "two things in FROM are called 'orders'",
+        "give one another name",
+        "SELECT a.status FROM orders a JOIN orders AS b ON TRUE",
+    ),
+    "FULL JOIN": (
+        "SELECT o.status FROM orders o FULL JOIN customers c ON c.id = o.customer_id",
+        "FULL JOIN",
+        "write LEFT JOIN",
+        "SELECT o.status FROM orders o LEFT JOIN customers c ON c.id = o.customer_id",
+    ),
+    "ASOF JOIN": (
+        "SELECT o.status FROM orders o ASOF JOIN customers c ON c.id >= o.customer_id",
+        "ASOF JOIN",
+        "write JOIN … ON",
+        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.customer_id",
+    ),
+    "NATURAL JOIN": (
+        "SELECT status FROM orders NATURAL JOIN customers",
+        "NATURAL JOIN",
+        "write JOIN … ON",
+        "SELECT status FROM orders o JOIN customers c ON c.id = o.id",
+    ),
+    "RIGHT JOIN after another": (
+        "SELECT o.status FROM orders o JOIN orders p ON TRUE RIGHT JOIN customers c ON c.id = o.id",
+        "RIGHT JOIN after another join",
+        "begin with its right side, and write LEFT JOIN",
+        "SELECT o.status FROM customers c LEFT JOIN orders o ON c.id = o.customer_id",
+    ),
+    "LEFT JOIN without a condition": (
+        "SELECT status FROM orders LEFT JOIN customers",
+        "without a condition",
+        "write ON",
+        "SELECT status FROM orders LEFT JOIN customers ON country = status",
+    ),
+    "USING a column of one side": (
+        "SELECT status FROM orders JOIN customers USING (status)",
+        "both sides must have that column",
+        "write ON",
+        "SELECT status FROM orders JOIN customers ON country = status",
+    ),
+    "too many outer joins": (
+        LEFT_JOINS + " GROUP BY 1",
+        "more than 6 outer joins",
+        "join that one",
+        COUNTED,
+    ),
+    "a subquery without a name": (
+        "SELECT status FROM (SELECT status FROM orders)",
+        "it has no name",
+        "give it one",
+        "SELECT status FROM (SELECT status FROM orders) AS one",
+    ),
+    "VALUES without names": (
+        "SELECT status FROM orders JOIN (VALUES (1)) AS v ON TRUE",
+        "its columns have no names",
+        "name them",
+        "SELECT status FROM orders JOIN (VALUES (1)) AS v(a) ON TRUE",
+    ),
+    "a group inside FROM": (
+        "SELECT status, n FROM (SELECT status, count(*) AS n FROM orders GROUP BY 1) AS g",
+        "a group, DISTINCT or window inside FROM",
+        "make it a [[derived]] of its own",
+        COUNTED,
+    ),
+    "a table function": (
+        "SELECT r.range AS status FROM range(3) AS r, orders o",
+        "table function",
+        "read a table of the job",
+        COUNTED,
+    ),
+    "a stranger's table": (
+        "SELECT status FROM people",
+        "people is no table of the job",
+        "read one of these: public.customers, public.orders",
+        "SELECT status FROM public.orders",
+    ),
+    "a file": ("SELECT status FROM 'orders.csv'", "is no table of the job", "read one of these", COUNTED),
+    "a comma before FROM": ("SELECT status, FROM orders", "a comma before FROM", "leave it out", COUNTED),
+    "a column without a name": (
+        "SELECT status, count(*) FROM orders GROUP BY 1",
+        "the column count(*) has no name",
+        "name it by AS",
+        COUNTED,
+    ),
+    "a name before its expression": (
+        "SELECT status, n: amount FROM orders",
+        "its name is not at its end",
+        "write it as: expression AS name",
+        "SELECT status, amount AS n FROM orders",
+    ),
+    "one name twice": (
+        "SELECT status, amount AS status FROM orders",
+        "two output columns are called 'status'",
+        "name one by AS",
+        "SELECT status, amount AS a FROM orders",
+    ),
+    "a star that leaves out": (
+        "SELECT * EXCLUDE (id) FROM orders",
+        "leaves out or replaces",
+        "name each column",
+        "SELECT * FROM orders",
+    ),
+    "a star of nothing": (
+        "SELECT x.* FROM orders o",
+        "nothing in FROM is called that",
+        "name one of FROM",
+        "SELECT o.* FROM orders o",
+    ),
+    "a star with USING": (
+        "SELECT * FROM orders JOIN customers USING (id)",
+        "with USING",
+        "name each column",
+        "SELECT status, country FROM orders JOIN customers USING (id)",
+    ),
+    "a scalar subquery": (
+        "SELECT status, (SELECT max(id) FROM customers) AS m FROM orders",
+        "a subquery in an expression",
+        "join what it reads",
+        COUNTED,
+    ),
+    "IN a subquery": (
+        "SELECT status FROM orders WHERE customer_id IN (SELECT id FROM customers)",
+        "a subquery in an expression",
+        "join what it reads",
+        "SELECT status FROM orders JOIN customers c ON c.id = customer_id",
+    ),
+    "EXISTS": (
+        "SELECT status FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.id = o.customer_id)",
+        "a subquery in an expression",
+        "join what it reads",
+        "SELECT status FROM orders JOIN customers c ON c.id = customer_id",
+    ),
+    "an aggregate of an order": (
+        "SELECT status, string_agg(status, ',') AS all_ FROM orders GROUP BY 1",
+        "its value depends on the order of rows",
+        "use one of avg, bit_and",
+        COUNTED,
+    ),
+    "any value": (
+        "SELECT status, any_value(id) AS one FROM orders GROUP BY 1",
+        "its value depends on the order of rows",
+        "use one of avg, bit_and",
+        COUNTED,
+    ),
+    "a window of neighbours": (
+        "SELECT status, lag(id) OVER (PARTITION BY status ORDER BY id) AS before FROM orders",
+        "this window is not taken",
+        "use row_number",
+        "SELECT status, row_number() OVER (PARTITION BY status ORDER BY id) AS nr FROM orders",
+    ),
+    "ROLLUP": (
+        "SELECT status, count(*) AS n FROM orders GROUP BY ROLLUP (status)",
+        "several sets of groups",
+        "write one SELECT for each, joined by UNION ALL",
+        COUNTED,
+    ),
+    "a column that is not there": (
+        "SELECT status, count(*) AS n FROM orders GROUP BY 3",
+        "there is no such column",
+        "count the output columns from 1",
+        COUNTED,
+    ),
+    "an order with ties": (
+        "SELECT status, id FROM orders QUALIFY row_number() OVER (PARTITION BY status ORDER BY amount) = 1",
+        "two rows can be equal in its order",
+        "add the key of orders at the end of its ORDER BY",
+        "SELECT status, id FROM orders QUALIFY row_number() OVER (PARTITION BY status ORDER BY amount, id) = 1",
+    ),
+    "DISTINCT ON without an order": (
+        "SELECT DISTINCT ON (status) status, id FROM orders",
+        "two rows can be equal in its order",
+        "add the key of orders at the end of its ORDER BY",
+        "SELECT DISTINCT ON (status) status, id FROM orders ORDER BY status, id",
+    ),
+    "DISTINCT ON of groups": (
+        "SELECT DISTINCT ON (status) status, count(*) AS n FROM orders GROUP BY status, id ORDER BY status, id",
+        "DISTINCT ON with groups",
+        "make the groups a [[derived]] of their own",
+        COUNTED,
+    ),
+    "a column that no table has": (
+        "SELECT status, nothing FROM orders",
+        "nothing: no table in FROM has that column",
+        "name a column of a table in FROM",
+        COUNTED,
+    ),
+    "another output column": (
+        "SELECT status, amount * 2 AS twice, twice + 1 AS more FROM orders",
+        "twice: no table in FROM has that column",
+        "repeat its expression",
+        "SELECT status, amount * 2 AS twice, amount * 2 + 1 AS more FROM orders",
+    ),
+    "a table's whole name before a column": (
+        "SELECT public.orders.status FROM public.orders",
+        "no table in FROM has that column",
+        "give the table a name, and use that: FROM … AS orders",
+        "SELECT orders.status FROM public.orders AS orders",
+    ),
+    "no table": ("SELECT 1 AS status", "it reads no table", "read one FROM the job's tables", COUNTED),
+    "a key that is no column": (
+        "SELECT status AS s, count(*) AS n FROM orders GROUP BY 1",
+        "key column 'status' is no output column",
+        "name one of s, n",
+        COUNTED,
+    ),
+    "a key of aggregates": (
+        "SELECT customer_id, max(status) AS status FROM orders GROUP BY 1",
+        "is known before rows are grouped",
+        "have a column of GROUP BY",
+        COUNTED,
+    ),
+}
+"""By what it is: the SQL, what is said, what the hint says, and SQL that follows it."""
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_reach_is_refused_by_name(case: str) -> None:
+    wrong, said, hint_says, right = REFUSED[case]
+    with pytest.raises(UsageError) as refused:
+        read(wrong)
+    assert refused.value.message.startswith("derived table 'd': ")
+    assert said in refused.value.message, refused.value.message
+    with typed(refused.value) as hint:
+        hint.says(hint_says)
+        assert read(right).reads
+
+
+def test_a_name_of_two_tables_is_refused() -> None:
+    twin = Base("other.orders", ("other.orders", "orders"), '"main"."x"', ("id",), ("id", "status"), ("id",))
+    derived = Derived("d", "d", ("status",), COUNTED)
+    with pytest.raises(UsageError, match=r"orders can be each of public.orders, other.orders") as refused:
+        maintained(derived, (ORDERS, twin), "duckdb")
+    with typed(refused.value) as hint:
+        hint.says("write its full name")
+        text = COUNTED.replace("FROM orders", "FROM other.orders")
+        assert maintained(Derived("d", "d", ("status",), text), (ORDERS, twin), "duckdb").reads == (
+            "other.orders",
+        )
+
+
+def test_the_text_is_the_users_but_for_the_tables_names() -> None:
+    sql = (
+        "SELECT  status, -- of orders\n count(*) n FROM\tpublic.orders , customers AS c "
+        "WHERE 'orders' <> status GROUP BY 1;"
+    )
+    assert read(sql).text == (
+        'SELECT  status, -- of orders\n count(*) n FROM\t"main"."t orders" AS "orders" , '
+        '"main"."customers" AS c WHERE \'orders\' <> status GROUP BY 1'
+    )
+
+
+def test_a_query_of_with_hides_a_table_of_its_name() -> None:
+    found = read(
+        "WITH customers AS (SELECT id, status FROM orders) SELECT status, id FROM customers", ("status", "id")
+    )
+    assert found.reads == ("public.orders",)
+
+
+def test_the_engine_is_asked_about_each_function() -> None:
+    found = read("SELECT lower(status) AS status, count(*) AS n FROM orders WHERE abs(amount) IN (1) GROUP BY 1")
+    assert found.functions == {"lower", "abs"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "pushed", "unique"),
+    [
+        (COUNTED, ("status",), ("status",), True),
+        ("SELECT status, customer_id, max(id) AS m FROM orders GROUP BY 1, 2", ("status",), ("status",), False),
+        ("SELECT status, max(id) AS m FROM orders GROUP BY 1", ("status", "m"), ("status",), True),
+        ("SELECT count(*) AS n FROM orders", (), (), True),
+        ("SELECT id, status FROM orders", ("id",), ("id",), True),
+        ("SELECT id, status FROM orders", ("status",), ("status",), False),
+        (
+            "SELECT o.id, c.country FROM orders o LEFT JOIN customers c ON c.id = o.customer_id",
+            ("id",),
+            ("id",),
+            True,
+        ),
+        (
+            "SELECT o.id, c.country FROM orders o LEFT JOIN customers c ON c.id > o.customer_id",
+            ("id",),
+            ("id",),
+            False,
+        ),
+        ("SELECT DISTINCT status, amount FROM orders", ("status", "amount"), ("status", "amount"), True),
+        (
+            "SELECT id, status FROM orders QUALIFY row_number() OVER (PARTITION BY status ORDER BY id) = 1",
+            ("status",),
+            ("status",),
+            True,
+        ),
+        ("SELECT id FROM orders UNION ALL SELECT id FROM customers", ("id",), ("id",), False),
+    ],
+)
+def test_rows_are_found_by_the_columns_of_the_key_that_are_known_before_grouping(
+    sql: str, key: tuple[str, ...], pushed: tuple[str, ...], unique: bool
+) -> None:
+    found = read(sql, key)
+    assert (found.pushed, found.unique) == (pushed, unique)
