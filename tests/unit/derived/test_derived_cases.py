@@ -132,7 +132,7 @@ def test_a_group_column_that_changes_leaves_the_old_group(sink: Sink) -> None:
 
 
 def test_two_sides_of_left_joins_that_come_together_take_the_empty_row_away(sink: Sink) -> None:
-    """Found in the design: either alone would be found by the row without it, the row without both by none of them."""
+    """Found in the design: the row without either is found by neither, where both come in one epoch."""
     sink.derive(
         "SELECT o.id, coalesce(c.country, d.region, 'none') AS place FROM orders o "
         "LEFT JOIN customers c ON c.id = o.customer LEFT JOIN customers d ON d.id = o.amount",
