@@ -9,7 +9,7 @@ from backfill_cli.catalog import jobs
 from backfill_cli.catalog.store import Store
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import UsageError, command
-from backfill_cli.model.aside import Aside, put_back
+from backfill_cli.model.aside import Aside
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Command, Verb
 from backfill_cli.model.limit import Limit
@@ -144,12 +144,10 @@ def ask_again(db: DuckDBPyConnection, definition: "JobDefinition", since: int, n
     """The tables that were being put back, in a catalog that is lost, are refilled from the beginning."""
     job, again = definition.name, []
     for one in definition.aside:
-        asked = one.refill is not None
-        again.append(
-            put_back(one, record(db, job, one.table, Extent(), "resume --from-sink", now_ms, since))
-            if asked
-            else one
-        )
+        if one.refill is not None:
+            number = record(db, job, one.table, Extent(), "resume --from-sink", now_ms, since)
+            one = replace(one, refill=number)
+        again.append(one)
     jobs.set_aside(db, job, again)
 
 

@@ -26,8 +26,10 @@ class Aside:
     since: the barrier at which it left, ms. epoch: the commit that its rows are at; 0 for none. reason, why: the
     error, in words, and as JSON with what to type, see `Limit.columns`. keeps: what the upstream still does or
     keeps for it; empty for nothing. position, schema, sink_schemas, memory: as of that commit, of the logs that
-    are its own and of its tables, see Checkpoint. began: where its pin had these logs begin. refill: that puts it
-    back: with it, it is a table of the job again, whose rows are not right before it is done; None before.
+    are its own and of its tables, see Checkpoint. began: where its pin had these logs begin. pin: its part of the
+    job's, as JSON, without the splits of a snapshot. refill: that puts it back: with it, it is a table of the job
+    again, whose rows are not right before it is done; None before. exact: its log went on after that commit, so
+    that the refill only proves its rows.
     """
 
     table: str
@@ -44,7 +46,9 @@ class Aside:
     schema: str = ""
     sink_schemas: Mapping[str, str] = field(default_factory=dict)
     memory: str = ""
+    pin: str = ""
     refill: int | None = None
+    exact: bool = False
 
     @property
     def cause(self) -> Limit:
@@ -81,5 +85,6 @@ def standing(table: str, tables: Iterable[str], aside: Iterable[Aside]) -> Stand
     return None if before is None else Standing.ASIDE
 
 
-def put_back(one: Aside, refill: int) -> Aside:
-    return replace(one, refill=refill)
+def put_back(one: Aside, refill: int, goes_on: bool) -> Aside:
+    """goes_on: its log goes on after the commit that its rows are at."""
+    return replace(one, refill=refill, exact=goes_on and one.epoch > 0)

@@ -122,7 +122,7 @@ class Difference:
 
     epoch: the checkpoint at which both sides were compared. up_to: how far the log has to be applied before this
     may be; None: it may be at once. schema: the table's in the sink, as Spark's JSON. files: paths relative to the
-    folder, `(own.OP 'U'|'D', row…)`, unique by key. compared: rows of the sink.
+    folder, `(own.OP 'U'|'D', row…)`, unique by key. compared: rows of the sink. why: nothing was, nor needs to be.
     """
 
     epoch: int
@@ -133,6 +133,7 @@ class Difference:
     replaced: int = 0
     removed: int = 0
     compared: int = 0
+    why: str = ""
 
     @property
     def rows(self) -> int:

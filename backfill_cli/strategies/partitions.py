@@ -115,7 +115,7 @@ class PartitionLog:
             f"{self._spelled} is needed from offset {needed}, its log begins at {self.oldest}: offsets {needed} "
             f"to {self.oldest - 1} are gone",
             hint,
-        )
+        ).of(self.table)
 
     @property
     def _spelled(self) -> str:

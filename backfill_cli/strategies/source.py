@@ -153,6 +153,14 @@ class SourceStrategy(Strategy[SourceState]):
         beside = state.beside or state.snapshot_finished_ms is not None
         return replace(state, splits=self._known(state.splits), snapshot_finished_ms=None, beside=beside)
 
+    def put_back(self, state: SourceState, more: Pin) -> SourceState:
+        """Their partitions are live from where the pin's position says, whatever history they lacked."""
+        back = {
+            (self._table(p), p): SplitProgress(SplitStatus.FINISHED, at, target=at)
+            for p, at in offsets(more.position).items()
+        }
+        return replace(state, splits=self._known({**state.splits, **back}))
+
     def left(self, state: SourceState, table: str, tables: Sequence[str]) -> SourceState:
         return replace(state, splits={key: one for key, one in state.splits.items() if key[0] != table})
 

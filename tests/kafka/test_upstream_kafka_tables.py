@@ -16,7 +16,7 @@ from unit.decode.registered_avro import table_change, table_envelope
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import load
 from backfill_cli.contracts import Source, TableSpec, own
-from backfill_cli.engine.job.change import adding, removing
+from backfill_cli.engine.job.change import adding, removing, setting
 from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.loop.run import resume, start
 from backfill_cli.engine.verify.job import verify
@@ -24,6 +24,7 @@ from backfill_cli.errors import BadData, ConfigError, Fatal, StateConflict, Usag
 from backfill_cli.model.job import Verb
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.model.position import Position
+from backfill_cli.model.refill import RefillState
 from backfill_cli.model.reports import PlanReport
 from backfill_cli.model.schema import columns_of
 from backfill_cli.upstreams.kafka import connector
@@ -104,6 +105,7 @@ def test_each_table_has_its_topic_and_all_commit_together(
     topics = {{ people = "{people.name}", orders = "{orders.name}" }}
     value = {{ format = "rows", schema = {{ people = "id BIGINT, name STRING", orders = "id BIGINT" }} }}
     accept_growth = true
+    compacted = true
     """
     job = Job(tmp_path, broker, upstream, {"people": 'key = ["id"]', "orders": 'key = ["id"]'})
     job.catch_up()
@@ -130,7 +132,7 @@ def test_each_table_has_its_topic_and_all_commit_together(
     more.write([b'{"id":%d,"name":"old"}' % n for n in range(4)], 1, [b'{"id":%d}' % n for n in range(4)])
     upstream = upstream.replace("topics = {", f'topics = {{ more = "{more.name}",')
     upstream = upstream.replace("schema = {", 'schema = { more = "id BIGINT, name STRING",')
-    tables = {"people": 'key = ["id"]', "orders": 'key = ["id"]', "more": 'key = ["id"]'}
+    tables = dict.fromkeys(("people", "orders", "more"), 'key = ["id"]\non_error = "set-aside"')
     job = Job(tmp_path, broker, upstream, tables)
     found = adding("shop", "more", load(job.config), job.catalog, into_existing=False)
     job.catalog.post("shop", Verb.ADD, None, "ann", 5, payload=found.change.stored)
@@ -140,14 +142,36 @@ def test_each_table_has_its_topic_and_all_commit_together(
     job.go_on()
     assert job.rows("SELECT id, name FROM more ORDER BY id") == [(1, "new"), (2, "old"), (3, "old")]
     assert job.position == {"more/0": 0, "more/1": 6, "orders/0": 1, "orders/1": 5, "orders/2": 2, "people/0": 5}
+
+    more.write([b'{"id":2,"name":"lost"}', b"no json"], 1, [b'{"id":2}', b'{"id":5}'])
+    orders.write_json([{"id": 11}], 1)
+    job.go_on()
+    assert job.rows("SELECT max(id) FROM orders") == [(11,)]
+    assert job.rows("SELECT id, name FROM more ORDER BY id") == [(1, "new"), (2, "old"), (3, "old")]
+    (aside,) = job.catalog.definition("shop").aside
+    assert (aside.table, aside.position) == ("more", {"more/0": 0, "more/1": 6})
+    more.write([b'{"id":3,"name":"newer"}', None], 1, [b'{"id":3}', b'{"id":1}'])
+    job = Job(tmp_path, broker, f'{upstream}\non_error = "quarantine"', tables)
+    changed = setting("shop", load(job.config), job.catalog)
+    job.catalog.post("shop", Verb.SET, None, "ann", 7, payload=changed.stored)
+    job.go_on()
+    refill, _ = job.catalog.put_back("shop", "more", "ann", 8)
+    job.go_on()
+    assert job.catalog.definition("shop").aside == ()
+    assert job.rows("SELECT id, name FROM more ORDER BY id") == [(2, "lost"), (3, "newer")]
+    assert job.rows("SELECT kafka_partition, kafka_offset FROM _backfill_quarantine_more") == [(1, 7)]
+    told = job.catalog.refills.of("shop", refill)
+    assert told is not None
+    assert (told.state, told.why.text[:36]) == (RefillState.DONE, "not compared: its topic is compacted")
+    assert verify("shop", job.catalog).equal
     removing_it = removing("shop", "people", job.catalog, with_rows=False)
     job.catalog.post("shop", Verb.REMOVE, None, "ann", 6, payload=removing_it.stored)
     people.write([b'{"id":4,"name":"e"}'], keys=[b'{"id":4}'])
     orders.write_json([{"id": 10}], 2)
     job.go_on()
-    assert job.rows("SELECT max(id) FROM orders") == [(10,)]
+    assert job.rows("SELECT count(*) FROM orders WHERE id = 10") == [(1,)]
     assert job.rows("SELECT max(id) FROM people") == [(3,)], "nothing fills it any more"
-    assert job.position == {"more/0": 0, "more/1": 6, "orders/0": 1, "orders/1": 5, "orders/2": 3}
+    assert job.position == {"more/0": 0, "more/1": 10, "orders/0": 1, "orders/1": 6, "orders/2": 3}
 
 
 def test_events_of_several_topics_are_kept_each_by_its_place(

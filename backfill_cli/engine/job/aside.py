@@ -14,9 +14,6 @@ from backfill_cli.model.upstream import Pin
 
 def require_able(name: str, strategy: str, upstream: Source, pin: Pin, tables: Sequence[str], table: str) -> None:
     """A job with these tables can go on without this one, and have it back. Raises UsageError."""
-    if strategy == "source":
-        said = f"job {name!r} reads topics, whose tables cannot be put back"
-        raise UsageError(said, in_config('set job.on_error = "stop"'))
     known = tuple(SinkTable(name, name, (), "{}") for name in tables)
     job = JobDefinition(name, "", "", pin, "", strategy, known)
     require_removable(job, upstream)
@@ -42,8 +39,13 @@ def require_aside(config: JobConfig, strategy: str, upstream: Source, pin: Pin) 
 
 def tables_of(job: JobDefinition) -> tuple[SinkTable, ...]:
     """All tables of a job in its sink, also those that are set aside."""
-    kept = (one for aside in out(job.aside) for one in decode(tuple[SinkTable, ...], aside.tables))
-    return (*job.tables, *kept)
+    return (*job.tables, *(one for aside in out(job.aside) for one in kept_of(job, aside.table)))
+
+
+def kept_of(job: JobDefinition, table: str) -> tuple[SinkTable, ...]:
+    """What the sink has of a table that is set aside."""
+    (aside,) = [one for one in out(job.aside) if one.table == table]
+    return decode(tuple[SinkTable, ...], aside.tables)
 
 
 def require_none(job: JobDefinition, doing: str) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.engine.job.aside import require_aside
+from backfill_cli.engine.job.aside import kept_of, require_aside
 from backfill_cli.engine.job.checks import estimate_of, planned_of
 from backfill_cli.engine.job.drop import require_unqueried
-from backfill_cli.engine.job.join import joined, require_absent, require_kept, require_known, require_removable
+from backfill_cli.engine.job.join import joined, require_absent, require_known, require_own_rows, require_removable
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
     changed_keys,
@@ -116,16 +116,14 @@ def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change
     """A table leaves the job. Raises UsageError for one that has to stay, or, with_rows, whose rows have to."""
     job = catalog.definition(name)
     if job.standing(table) is Standing.ASIDE:
-        require_kept(job, table, with_rows)
-        return Change("", table=table, rates=((table, None),))
+        if with_rows:
+            require_own_rows(job, table, kept_of(job, table))
+        return Change("", table=table, with_rows=with_rows, rates=((table, None),))
     require_known(job, table)
     config = from_stored(job.config)
     require_removable(job, config.unreached_upstream())
     (target,) = [one for one in job.tables if one.name == table]
     require_unqueried(name, target.target, catalog)
-    if with_rows and not target.plain_inserts:
-        raise UsageError(
-            f"{target.target} cannot be dropped with its rows: rows of others may be in it",
-            "let it stay: " + command(f"remove {name} --table {table}"),
-        )
+    if with_rows:
+        require_own_rows(job, table, (target,))
     return Change("", table=table, with_rows=with_rows, rates=((table, None),))

@@ -5,6 +5,7 @@ its pin. Nothing else of the job changes.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -135,13 +136,14 @@ def require_known(job: JobDefinition, table: str) -> None:
         )
 
 
-def require_kept(job: JobDefinition, table: str, with_rows: bool) -> None:
-    """The rows of a table that is set aside are to stay. Raises UsageError: nobody says whose they are now."""
-    if with_rows:
-        raise UsageError(
-            f"table {table!r} is set aside: it cannot be dropped with its rows",
-            "let it stay: " + command(f"remove {job.name} --table {quote(table)}"),
-        )
+def require_own_rows(job: JobDefinition, table: str, tables: Sequence[SinkTable]) -> None:
+    """A table that is to be dropped has no rows but the job's. tables: the sink's, of it. Raises UsageError."""
+    for one in tables:
+        if not one.plain_inserts and not one.side:
+            raise UsageError(
+                f"{one.target} cannot be dropped with its rows: rows of others may be in it",
+                "let it stay: " + command(f"remove {job.name} --table {quote(table)}"),
+            )
 
 
 def require_removable(job: JobDefinition, upstream: Source) -> None:

@@ -15,7 +15,7 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.jobs import spell_tables
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobDefinition, JobStore, Pinned, SinkTable
+from backfill_cli.contracts import JobDefinition, JobStore, Partitions, Pinned, SinkTable, Source
 from backfill_cli.engine.job.aside import require_able
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.resources import Resources
@@ -27,6 +27,7 @@ from backfill_cli.errors import BackfillError, BadData, Held, Transient, UsageEr
 from backfill_cli.failpoint import hit
 from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
+from backfill_cli.model.codec import encode
 from backfill_cli.model.job import Barrier, Mutations, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
@@ -81,6 +82,7 @@ def set_aside(
         schema=last.schemas.get(table, job.pin.schema[table]),
         sink_schemas={one.name: last.sink_schemas.get(one.name, one.schema) for one in gone},
         memory=resources.upstream.rejoined("", [table], last.memory),
+        pin=encode(_without_snapshot(job.pin.only(table), resources.upstream)),
     )
     definition = replace(
         job,
@@ -126,8 +128,13 @@ def _last_of(table: str, job: JobDefinition, recovered: Recovered, resources: Re
 
 def _as_it_is(one: Aside, job: JobDefinition) -> Aside:
     """One that was being put back is at no commit: changes were applied to rows that were not right."""
-    filled = any(before.table == one.table and before.refill is not None for before in job.aside)
-    return replace(one, epoch=0) if filled else one
+    before = [known for known in job.aside if known.table == one.table and known.refill is not None]
+    return replace(one, epoch=0) if before and not before[0].exact else one
+
+
+def _without_snapshot(pin: Pin, upstream: Source) -> Pin:
+    """What is needed of it once the table is back, or its lease is to be released: not what it read."""
+    return pin if isinstance(upstream.capabilities.reads, Partitions) else replace(pin, splits=())
 
 
 def of_one_table(error: BackfillError, job: JobDefinition, config: JobConfig) -> str | None:

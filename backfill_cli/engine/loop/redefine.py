@@ -10,18 +10,18 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from shlex import quote
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, SinkTable
-from backfill_cli.engine.job.aside import require_aside
+from backfill_cli.contracts import JobDefinition, Partitions, SinkTable
+from backfill_cli.engine.job.aside import kept_of, require_aside
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import (
     joined,
     require_absent,
     require_joinable,
-    require_kept,
     require_known,
     require_removable,
 )
@@ -31,16 +31,27 @@ from backfill_cli.engine.job.select import present, require_same, require_same_s
 from backfill_cli.engine.job.side_tables import late_tables
 from backfill_cli.engine.loop.checkpoints import having, promised, with_table, without_table
 from backfill_cli.engine.staging.quarantine import side_name
-from backfill_cli.errors import BackfillError, BadData, Fatal, HistoryGone, UsageError, command
+from backfill_cli.errors import (
+    BackfillError,
+    BadData,
+    Fatal,
+    Hint,
+    HistoryGone,
+    StateConflict,
+    UsageError,
+    command,
+)
 from backfill_cli.failpoint import hit
 from backfill_cli.model.aside import Aside, Standing, out, put_back
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
-from backfill_cli.model.codec import decode
+from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Barrier, Mutations, Verb, until_redefined
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.position import Position
+from backfill_cli.model.split import partition_number
 from backfill_cli.model.upstream import Pin
+from backfill_cli.strategies.partitions import offsets
 
 PATIENCE_S = 10.0
 """How long what may pass is waited for: longer, and the command is refused, as the job goes on without it."""
@@ -81,7 +92,7 @@ def redefined(
                 case Verb.PUT_BACK:
                     made = _put_back(job, change, recovered, fresh, catalog)
                 case Verb.REMOVE if job.standing(change.table) is Standing.ASIDE:
-                    made = _forgotten(job, change, fresh)
+                    made = _forgotten(job, change, recovered, fresh, catalog)
                 case Verb.REMOVE:
                     made = _without_table(job, change, recovered, fresh, catalog)
                 case _:
@@ -120,9 +131,7 @@ def _require_standing(job: JobDefinition, verb: Verb, change: Change) -> None:
             require_absent(job, change.table)  # else what follows would forget the job's own
         case Verb.PUT_BACK:
             aside_of(job, change.table)
-        case Verb.REMOVE if job.standing(change.table) is Standing.ASIDE:
-            require_kept(job, change.table, change.with_rows)
-        case Verb.REMOVE:
+        case Verb.REMOVE if job.standing(change.table) is not Standing.ASIDE:
             require_known(job, change.table)
 
 
@@ -226,17 +235,20 @@ def _put_back(
             plain = {one.name: one.plain_inserts for one in kept}
             tables = tuple(replace(one, plain_inserts=plain.get(one.name, True)) for one in made.tables)
             resources.with_retries(lambda: resources.sink.prepare(job.name, tables, True))
-            goes_on = _goes_on(before, made.pin, alone)
-    again = tuple(put_back(one, refill) if one is before else one for one in job.aside)
-    definition = replace(made.definition, tables=(*job.tables, *tables), aside=again)
+            pin = _pin_of(job, before, made.pin, alone)
+            goes_on = pin is not made.pin or _goes_on(before, pin, alone)
+    again = tuple(put_back(one, refill, goes_on) if one is before else one for one in job.aside)
+    definition = replace(made.definition, pin=job.pin.joined(pin), tables=(*job.tables, *tables), aside=again)
+    if pin is not made.pin:
+        resources.with_retries(lambda: resources.upstream.restore(definition.pin))
     committed = recovered.committed
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
-    at, schema, held, memory = made.pin.position, made.pin.schema, tables, ""
+    at, schema, held, memory = pin.position, pin.schema, tables, ""
     if goes_on:
         at, schema = Position.of(before.position), {name: before.schema}
         held = tuple(replace(one, schema=before.sink_schemas.get(one.name, one.schema)) for one in tables)
         memory = before.memory
-    more = replace(made.pin, position=at)
+    more = replace(pin, position=at)
     state = strategy.put_back(strategy.thaw(committed.state, committed.splits, recovered.control), more)
     memory = resources.upstream.rejoined(committed.memory, [name], memory)
     return _Made(definition, having(committed, strategy, state, schema, held, memory))
@@ -255,6 +267,39 @@ def _or_as_before(job: JobDefinition, change: Change, resources: Resources, alon
             if alone.upstream.lease is not None:
                 alone.upstream.lease.give_up(change.table, change.mark)
         raise
+
+
+def _pin_of(job: JobDefinition, before: Aside, new: Pin, alone: Resources) -> Pin:
+    """The pin that the table has again. new: what is pinned of it now; alone: opened for it.
+
+    Partitions have theirs: they are read once, and go on after the table's last commit. Raises HistoryGone,
+    StateConflict where they cannot: its topic is another one, or has lost records that the table lacks.
+    """
+    if not isinstance(alone.upstream.capabilities.reads, Partitions):
+        return new
+    pin, position = decode(Pin, before.pin), Position.of(before.position)
+    anew = "to read what its topic has now: " + _again(job, before.table)
+    try:
+        alone.with_retries(lambda: alone.upstream.restore(pin))
+        view = alone.with_retries(lambda: alone.upstream.observe(position, False))
+    except StateConflict as gone:
+        raise StateConflict(gone.message, anew) from gone
+    oldest = offsets(view.oldest)
+    for partition, at in offsets(position).items():
+        if (first := oldest.get(partition, 0)) > at:
+            raise HistoryGone(
+                f"table {before.table!r}: partition {partition_number(partition)} is needed from offset {at}, "
+                f"its log begins at {first}",
+                anew,
+            )
+    return pin
+
+
+def _again(job: JobDefinition, table: str) -> Hint:
+    """The table leaves the job with its rows, and joins it anew."""
+    remove, add = (f"{verb} {job.name} --table {quote(table)}" for verb in ("remove", "add"))
+    file = f" --config {quote(job.config_file)}" if job.config_file else ""
+    return command(f"{remove} --with-rows --confirm {job.name}", f"{add}{file}")
 
 
 def _goes_on(before: Aside, pin: Pin, alone: Resources) -> bool:
@@ -277,9 +322,21 @@ def _goes_on(before: Aside, pin: Pin, alone: Resources) -> bool:
     return True
 
 
-def _forgotten(job: JobDefinition, change: Change, resources: Resources) -> _Made:
-    """The job, which no longer remembers a table that was set aside; nor does its upstream."""
-    before = aside_of(job, change.table)
+def _forgotten(
+    job: JobDefinition, change: Change, recovered: Recovered, resources: Resources, catalog: Catalog
+) -> _Made:
+    """The job, which no longer remembers a table that was set aside; nor does its upstream.
+
+    Where its rows are to go, it is the job's in the sink again, and to be dropped. Raises what refuses it.
+    """
+    before, committed = aside_of(job, change.table), None
+    if change.with_rows:
+        _require_nothing_promised(recovered)
+        gone = kept_of(job, change.table)
+        with owners_sought(catalog):  # whoever has taken it since keeps it
+            resources.with_retries(lambda: resources.sink.prepare(job.name, gone, into_existing=True))
+        dropping = {one.target: encode(one) for one in gone}
+        committed = replace(recovered.committed, dropping={**recovered.committed.dropping, **dropping})
     whole = resources.config.with_table(json.loads(before.section), json.loads(before.options))
     with (
         suppress(BackfillError),
@@ -288,7 +345,7 @@ def _forgotten(job: JobDefinition, change: Change, resources: Resources) -> _Mad
         if (lease := alone.upstream.lease) is not None:
             lease.leave(change.table, job.pin)
     resources.with_retries(lambda: resources.upstream.restore(job.pin))
-    return _Made(without_aside(job, change.table))
+    return _Made(without_aside(job, change.table), committed)
 
 
 def without_aside(job: JobDefinition, table: str) -> JobDefinition:

@@ -368,7 +368,8 @@ class Refills:
             return False
         later = [one for one in active.kept if one.epoch > found.epoch]
         if not found.rows or any(one.truncated for one in later):  # all rows are of changes since then
-            done = replace(active.refill, state=RefillState.DONE, ended_ms=self._now_ms(), why=Limit(""))
+            why = Limit(f"not compared: {found.why}" if found.why else "")
+            done = replace(active.refill, state=RefillState.DONE, ended_ms=self._now_ms(), why=why)
             self._note(done)
             self._putting_back.pop(done.id, None)
             self._end()

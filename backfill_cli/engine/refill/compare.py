@@ -20,7 +20,7 @@ from shlex import quote
 from pyspark.sql import DataFrame
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.contracts import SinkTable
+from backfill_cli.contracts import JobDefinition, SinkTable
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.refills import ERROR, FOUND
@@ -29,11 +29,11 @@ from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import sync
 from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected
-from backfill_cli.engine.verify.job import Verification, config_of, history_named, require_drained
+from backfill_cli.engine.verify.job import Verification, config_of, history_named, never, require_drained
 from backfill_cli.engine.verify.pacing import Slices, pacing_of
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import compare, write_difference
-from backfill_cli.errors import BackfillError, Transient, UsageError, command
+from backfill_cli.errors import BackfillError, HistoryGone, Transient, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.refill import Difference, Extent
@@ -64,6 +64,7 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
     definition = catalog.definition(job)
     config = config_of(definition)
     (held,) = [one for one in definition.tables if one.name == table]
+    exact = any(one.table == table and one.exact for one in definition.aside)
     key = config.table(table).key[0]
     config = config.limited(table, pushed(extent, held, key))
     with (
@@ -74,10 +75,17 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
         folder_of(Path(config.job.staging) / job) as scratch,
     ):
         asked = Asked((table,))
+        if exact and (why := _incomparable(definition, resources)):
+            return Difference(0, held.schema, why=why)
         how = compare if extent.whole else comparing(extent, scratch / "matching")
-        verification = Verification.of(definition, config, resources, True, asked, steps)
-        verification = replace(verification, comparing=how)
         require_drained(definition, catalog, live=True)
+        try:
+            verification = Verification.of(definition, config, resources, True, asked, steps)
+        except HistoryGone as gone:
+            if not exact:
+                raise
+            return Difference(0, held.schema, why=gone.message)
+        verification = replace(verification, comparing=how)
         upstream, spark, taken = resources.upstream, resources.spark, _Taken(folder)
         log = upstream.capabilities.log
         pace = pacing_of(folder)
@@ -88,10 +96,22 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
         rows = Expected(spark, upstream, config, definition.pin, pace=pace, only=only) if log is None else now
         with explaining(upstream, config), nullcontext("") if log is None else log.retained() as held_up:
             steps.holds(held_up)
-            with _condition_told(job, table, extent):
-                report = verification.against(rows, taken)
+            try:
+                with _condition_told(job, table, extent):
+                    report = verification.against(rows, taken)
+            except HistoryGone as gone:
+                if not exact:
+                    raise
+                return Difference(0, held.schema, why=gone.message)
     (verdict,) = report.tables
     return replace(taken.found, epoch=report.epoch, compared=verdict.rows_sink, up_to=now.up_to)
+
+
+def _incomparable(job: JobDefinition, resources: Resources) -> str:
+    """Why no rows of the job can be compared; empty if they can be."""
+    if (told := never(job)) is not None:
+        return told[0]
+    return "the sink cannot be read" if resources.sink.extras.copied is None else ""
 
 
 @contextmanager

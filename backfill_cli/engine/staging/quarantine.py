@@ -126,7 +126,7 @@ def unreadable(table: str, count: int, first: tuple[int, int, str]) -> BadData:
             "put it, and all others that cannot be read, into a quarantine table of the sink: "
             'upstream.on_error = "quarantine"; to fix the program that writes them helps later records only'
         ),
-    )
+    ).of(table)
 
 
 def marked(frame: DataFrame, place: Sequence[str]) -> DataFrame:

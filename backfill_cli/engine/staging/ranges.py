@@ -27,6 +27,7 @@ from backfill_cli.engine.staging.workers import (
     told_by,
     visible,
 )
+from backfill_cli.errors import of_table
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.spark import arrow_tasks
 from backfill_cli.spark.api import SparkSession
@@ -178,10 +179,11 @@ def _write(
     rows: dict[int, int] = {}
     found: dict[str, _Table] = {}
     for read, batch in make(what):
-        require_storable(batch, f"table {tables[read]!r}", rows.get(read, 0))
+        name = tables[read]
+        with of_table(name):
+            require_storable(batch, f"table {name!r}", rows.get(read, 0))
         rows[read] = rows.get(read, 0) + batch.num_rows
         so_far.add(batch.num_rows)
-        name = tables[read]
         if name not in found:
             found[name] = _Table(targets[name], where, number, beside)
         held_bytes += found[name].add(read, batch)

@@ -180,7 +180,7 @@ class Topic:
                 f"topic '{self.name}' was recreated: its id is {seen.topic_id}, but was "
                 f"{identity['topic_id']} when the job began; its offsets start from 0 again",
                 START_OVER,
-            )
+            ).of(self.table.name)
 
     def refuse_growth(self, seen: Seen, known: AbstractSet[int]) -> None:
         """Raises Fatal for an unknown partition: its records may have the keys of older records elsewhere."""
@@ -195,7 +195,7 @@ class Topic:
             f"{self._options.at}.accept_growth = true and start again; otherwise "
             + START_OVER
             + " with a topic that has each key in one partition",
-        )
+        ).of(self.table.name)
 
     def of_partitions(self, partitions: int) -> Sequence[str]:
         """Warnings for topics whose rows have a key: whether partitions were ever added cannot be seen."""

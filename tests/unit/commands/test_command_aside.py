@@ -17,23 +17,36 @@ from hint_typed import typed
 from sink_contract import a_table, schema_json
 from test_command_tables import REFUNDS, add, agreed, live, s, stop, taken
 
-from backfill_cli.catalog import Claim
+from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.config import JobConfig, from_stored, load
-from backfill_cli.contracts import JobDefinition
+from backfill_cli.contracts import JobDefinition, TableSpec
 from backfill_cli.engine.job.aside import require_able, require_aside
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import aside as setting_aside
 from backfill_cli.engine.loop import recovery
 from backfill_cli.engine.loop.aside import not_put_back, of_one_table, refills_of, set_aside
 from backfill_cli.engine.loop.recovery import take_back
+from backfill_cli.engine.refill.compare import difference
 from backfill_cli.engine.staging.quarantine import side_name
-from backfill_cli.errors import START_OVER, BackfillError, BadData, Held, Transient, command
+from backfill_cli.engine.verify.job import Verification
+from backfill_cli.errors import (
+    START_OVER,
+    BackfillError,
+    BadData,
+    Held,
+    HistoryGone,
+    Transient,
+    UsageError,
+    command,
+)
 from backfill_cli.model.job import Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedTable
 from backfill_cli.model.position import Position
-from backfill_cli.model.refill import RefillState
+from backfill_cli.model.refill import Extent, RefillState
 from backfill_cli.model.split import SplitStatus
+from backfill_cli.model.upstream import Pin
+from backfill_cli.upstreams.kafka import connector as kafka
 
 __all__ = ["s", "scene"]
 
@@ -290,13 +303,9 @@ def test_what_needs_its_rows_names_it(out: Scene, state: str) -> None:
 
 
 def test_it_can_be_forgotten_and_its_rows_stay(out: Scene) -> None:
-    with typed(
-        out.refused("remove", "orders", "--table", "refunds", "--with-rows", "--confirm", "orders")
-    ) as hint:
-        (words,) = hint.commands()
-        assert out.run(*words).exit_code == 0
-        with live(out) as claim:
-            taken(out, claim)
+    assert out.run("remove", "orders", "--table", "refunds").exit_code == 0
+    with live(out) as claim:
+        taken(out, claim)
     assert out.catalog.definition("orders").aside == ()
     out.sql(out.sink, "SELECT error(name) FROM refunds WHERE name <> 'kept'")
 
@@ -376,14 +385,38 @@ def test_where_a_table_could_not_be_put_back_on_error_is_refused_by_name(two: Sc
         require_aside(load(two.folder / "job.toml"), "chain", upstream, job.pin)
 
 
-def test_tables_of_topics_are_not_set_aside_yet(two: Scene) -> None:
-    (two.folder / "job.toml").write_text(ASIDE + REFUNDS)
-    upstream, pin = load(two.folder / "job.toml").unreached_upstream(), two.catalog.definition("orders").pin
-    with typed(
-        two.failed(lambda: require_able("orders", "source", upstream, pin, ["orders", "refunds"], "orders"))
-    ) as hint:
-        assert hint.settings() == {"job.on_error": "stop"}
-        require_aside(load(two.folder / "job.toml"), "snapshot", upstream, pin)
+@pytest.mark.parametrize("shared", [False, True])
+def test_tables_of_topics_are_set_aside_where_each_has_its_own(shared: bool) -> None:
+    topics = {"topic": "shop"} if shared else {"topics": "shop.{table}"}
+    told = {"bootstrap_servers": "127.0.0.1:1", "value": {"format": "debezium", "schema": "id INT"}, **topics}
+    names = ["orders", "refunds"]
+    upstream = kafka.open(kafka.options.model_validate(told), [TableSpec(name, ("id",)) for name in names])
+    refused = pytest.raises(
+        UsageError, match="no table can leave job 'orders': its tables are read from one topic"
+    )
+    with refused if shared else nullcontext():
+        require_able("orders", "source", upstream, Pin(Position(), None, None, ()), names, "orders")
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_refill_needs_no_comparison_where_the_log_went_on_after_the_last_commit(
+    out: Scene, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    """What was applied before is gone: nothing is found, and nothing lacks, unless the rows were not right then."""
+    assert out.run("refill", "orders", "--table", "refunds").exit_code == 0
+    put_back(out)
+    job = out.catalog.definition("orders")
+    monkeypatch.setattr(
+        Catalog, "definition", lambda *_: replace(job, aside=(replace(job.aside[0], exact=exact),))
+    )
+
+    def gone(*_: Any) -> None:
+        raise HistoryGone("changes/0001.jsonl was removed")
+
+    monkeypatch.setattr(Verification, "of", gone)
+    with nullcontext() if exact else pytest.raises(HistoryGone):
+        found = difference("orders", out.catalog, "refunds", Extent(), out.folder)
+        assert (found.rows, found.why) == (0, "changes/0001.jsonl was removed")
 
 
 def test_an_epoch_that_other_tables_have_is_finished_without_the_one_that_refuses_it(two: Scene) -> None:

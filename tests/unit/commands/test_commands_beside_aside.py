@@ -1,20 +1,41 @@
 """Commands beside a table that is set aside or being put back: done, or refused with nothing changed."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from half_done import told
 from hint_scene import Scene, scene
 from hint_typed import typed
 from sink_contract import a_table, schema_json
-from test_command_aside import REFUNDS, SHOP, agreed, aside, live, out, put_back, s, stop, taken, two
+from test_command_aside import (
+    REFUNDS,
+    SHOP,
+    Killed,
+    agreed,
+    aside,
+    kills,
+    live,
+    out,
+    put_back,
+    s,
+    stop,
+    taken,
+    two,
+)
 
 from backfill_cli.config import from_stored
+from backfill_cli.contracts import Partitions
+from backfill_cli.engine.loop import redefine
 from backfill_cli.engine.loop.aside import of_one_table
-from backfill_cli.errors import BadData
+from backfill_cli.engine.loop.redefine import aside_of
+from backfill_cli.errors import BadData, HistoryGone, StateConflict
 from backfill_cli.model.aside import Standing, standing
 from backfill_cli.model.job import Barrier, Verb
+from backfill_cli.model.position import Position
 from backfill_cli.model.refill import RefillState
+from backfill_cli.model.upstream import UpstreamView
 
 __all__ = ["out", "s", "scene", "two"]
 
@@ -154,20 +175,67 @@ def test_a_table_that_is_set_aside_cannot_be_added_but_put_back(out: Scene) -> N
     assert "has table 'refunds' already" in out.run(*asked).output
 
 
-def test_one_that_is_to_be_dropped_with_its_rows_stays_where_it_is_set_aside_first(two: Scene) -> None:
-    assert two.run(*REMOVE, "refunds", "--with-rows", "--confirm", "orders").exit_code == 0
+@pytest.mark.parametrize(
+    ("aside_first", "dies"),
+    [(True, ""), (True, "redefinition-checked"), (True, "redefined"), (False, "")],
+)
+def test_one_that_is_set_aside_is_dropped_with_its_rows_whatever_came_first(
+    two: Scene, monkeypatch: pytest.MonkeyPatch, aside_first: bool, dies: str
+) -> None:
+    """Also where the run that takes the command dies at this point: the next one does it."""
+    asked = (*REMOVE, "refunds", "--with-rows", "--confirm", "orders")
+    assert aside_first or two.run(*asked).exit_code == 0
     with live(two) as claim:
         aside(two, claim)
     stop(two)
-    assert "was refused" in by_a_run(two)
-    assert standing_of(two)["refunds"] is Standing.ASIDE
-    with typed(refusal(two, Verb.REMOVE)) as hint:
-        hint.says("let it stay")
-        (words,) = hint.commands()
-        assert two.run(*words).exit_code == 0
-        by_a_run(two)
+    assert not aside_first or two.run(*asked).exit_code == 0
+    if dies:
+        with monkeypatch.context() as dying, live(two) as claim:
+            dying.setattr(redefine, "hit", kills(dies))
+            with pytest.raises(Killed):
+                taken(two, claim)
+        assert any(name.endswith(".refunds") for name in told(two.sink))
+        stop(two)
+    with live(two) as claim:
+        taken(two, claim)
     assert standing_of(two)["refunds"] is None
-    two.sql(two.sink, "SELECT error(name) FROM refunds WHERE name <> 'kept'")
+    assert not [name for name in told(two.sink) if name.endswith(".refunds")]
+    assert agreed(two) == {"orders"}
+
+
+def test_one_that_is_of_another_job_by_now_is_not_dropped(out: Scene) -> None:
+    asked = (*REMOVE, "refunds", "--with-rows", "--confirm", "orders")
+    assert out.run(*asked).exit_code == 0
+    mine = a_table("refunds", schema=schema_json(id="long", name="string"))
+    out.config.open_sink().prepare("fresh", (mine,), True)
+    assert "was refused" in by_a_run(out)
+    assert standing_of(out)["refunds"] is Standing.ASIDE
+    out.sql(out.sink, "SELECT error(name) FROM refunds WHERE name <> 'kept'")
+
+
+@pytest.mark.parametrize("gone", ["recreated", "removed by retention"])
+def test_a_topic_that_cannot_go_on_after_the_tables_last_commit_is_read_anew(out: Scene, gone: str) -> None:
+    job = out.catalog.definition("orders")
+    before = replace(aside_of(job, "refunds"), position={"refunds/0": 7})
+
+    def observe(at: Position, _open: bool) -> UpstreamView:
+        assert at == Position.of({"refunds/0": 7})
+        if gone == "recreated":
+            raise StateConflict("topic 'refunds' was recreated")
+        return UpstreamView("{}", Position.of({"refunds/0": 9}), oldest=Position.of({"refunds/0": 8}))
+
+    capabilities = SimpleNamespace(reads=Partitions(()))
+    upstream = SimpleNamespace(capabilities=capabilities, restore=lambda _pin: None, observe=observe)
+    alone: Any = SimpleNamespace(upstream=upstream, with_retries=lambda act: act())
+    with pytest.raises((StateConflict, HistoryGone), match=r"recreated|partition 0 is needed from offset 7") as no:
+        redefine._pin_of(job, before, job.pin, alone)
+    with typed(no.value) as hint:
+        remove, add = hint.commands()
+        assert out.run(*remove).exit_code == 0
+        by_a_run(out)
+        assert out.run(*add).exit_code == 0
+        by_a_run(out)
+    assert standing_of(out)["refunds"] is Standing.IN
 
 
 def test_nor_does_the_last_table_leave_where_the_other_is_set_aside_first(two: Scene) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ArrowTasks, Piece, RangeTasks
 from backfill_cli.contracts.decoder import InOrder
+from backfill_cli.errors import of_table
 from backfill_cli.kafka.connection import Connection
 from backfill_cli.kafka.edge import client
 from backfill_cli.kafka.messages import BATCH_BYTES, MESSAGES, read, whole
@@ -91,7 +92,9 @@ def _rows(
             number = pa.repeat(pa.scalar(one.range.read, pa.int32()), len(mine))
             keys, values = list(map(of.key, mine)), list(map(of.value, mine))
             at, told = place(mine, span.partition), skipped[one.table, span]
-            yield one.range.read, readings[one.table].rows(number, at, keys, values, told)
+            with of_table(one.table):
+                rows = readings[one.table].rows(number, at, keys, values, told)
+            yield one.range.read, rows
 
 
 def place(messages: Sequence[Any], partition: int) -> "dict[str, pa.Array]":
