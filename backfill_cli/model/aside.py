@@ -28,8 +28,8 @@ class Aside:
     keeps for it; empty for nothing. position, schema, sink_schemas, memory: as of that commit, of the logs that
     are its own and of its tables, see Checkpoint. began: where its pin had these logs begin. pin: its part of the
     job's, as JSON, without the splits of a snapshot. refill: that puts it back: with it, it is a table of the job
-    again, whose rows are not right before it is done; None before. exact: its log went on after that commit, so
-    that the refill only proves its rows.
+    again, whose rows are not right before it is done; None before. exact: all rows had been read at that commit,
+    or unread ones are in the log; with refill, this goes on after that commit: the refill only proves the rows.
     """
 
     table: str
@@ -87,4 +87,4 @@ def standing(table: str, tables: Iterable[str], aside: Iterable[Aside]) -> Stand
 
 def put_back(one: Aside, refill: int, goes_on: bool) -> Aside:
     """goes_on: its log goes on after the commit that its rows are at."""
-    return replace(one, refill=refill, exact=goes_on and one.epoch > 0)
+    return replace(one, refill=refill, exact=goes_on and one.exact)

@@ -28,7 +28,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
 from backfill_cli.model.codec import encode
-from backfill_cli.model.job import Barrier, Mutations, Phase
+from backfill_cli.model.job import Barrier, Control, Mutations, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import table_of
@@ -83,6 +83,7 @@ def set_aside(
         sink_schemas={one.name: last.sink_schemas.get(one.name, one.schema) for one in gone},
         memory=resources.upstream.rejoined("", [table], last.memory),
         pin=encode(_without_snapshot(job.pin.only(table), resources.upstream)),
+        exact=last.epoch > 0 and _is_whole(table, job, last, config, resources.upstream),
     )
     definition = replace(
         job,
@@ -123,13 +124,21 @@ def _last_of(table: str, job: JobDefinition, recovered: Recovered, resources: Re
     except BackfillError:  # the table may be what cannot be read
         return committed
     has = found is not None and (found.epoch, found.attempt) == (prepared.epoch, prepared.attempt)
-    return prepared if has else committed
+    return replace(prepared, splits={**committed.splits, **prepared.splits}) if has else committed
 
 
 def _as_it_is(one: Aside, job: JobDefinition) -> Aside:
     """One that was being put back is at no commit: changes were applied to rows that were not right."""
     before = [known for known in job.aside if known.table == one.table and known.refill is not None]
-    return replace(one, epoch=0) if before and not before[0].exact else one
+    return replace(one, epoch=0, exact=False) if before and not before[0].exact else one
+
+
+def _is_whole(table: str, job: JobDefinition, last: Checkpoint, config: JobConfig, upstream: Source) -> bool:
+    """Whether a commit has all rows of the table, or what it lacks of a topic's history is in its log."""
+    if isinstance(upstream.capabilities.reads, Partitions):
+        return True
+    strategy = strategy_of(config, upstream.capabilities, job.pin)
+    return table not in strategy.unread(strategy.thaw(last.state, last.splits, Control()))
 
 
 def _without_snapshot(pin: Pin, upstream: Source) -> Pin:

@@ -402,7 +402,7 @@ def test_tables_of_topics_are_set_aside_where_each_has_its_own(shared: bool) -> 
 def test_a_refill_needs_no_comparison_where_the_log_went_on_after_the_last_commit(
     out: Scene, monkeypatch: pytest.MonkeyPatch, exact: bool
 ) -> None:
-    """What was applied before is gone: nothing is found, and nothing lacks, unless the rows were not right then."""
+    """What was applied before is gone: nothing is found, and nothing lacks, unless rows were not right then."""
     assert out.run("refill", "orders", "--table", "refunds").exit_code == 0
     put_back(out)
     job = out.catalog.definition("orders")
