@@ -16,7 +16,7 @@ from backfill_cli.contracts import (
     Source,
     StagedEpoch,
 )
-from backfill_cli.errors import Held, StateConflict, Transient
+from backfill_cli.errors import BadData, Held, StateConflict, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker
 from backfill_cli.model.job import Command, Control
@@ -33,13 +33,17 @@ TABLES = ("a", "b", "c")
 
 @dataclass
 class Shop(Source):
-    """parts: by table and split, the rows that a pin had there; no split is pinned twice."""
+    """parts: by table and split, the rows that a pin had there; no split is pinned twice.
+
+    failing: tables that have what cannot be read, or taken.
+    """
 
     random: Random
     now_ms: Callable[[], int]
     logs: dict[str, list[tuple[int, list[Change]]]] = field(default_factory=lambda: {name: [] for name in TABLES})
     parts: dict[SplitKey, list[tuple[int, int]]] = field(default_factory=dict)
     acknowledged: Position = field(default_factory=Position)
+    failing: set[str] = field(default_factory=set)
     calm: bool = False
     capabilities = Capabilities(Pinned(), True, False)
 
@@ -108,6 +112,14 @@ class ShopStager(MemoryStager):
         attempt, found = f"a{self.made}", dict[str, tuple[Rows, dict[int, tuple[str, int]]]]()
         if not self.upstream.calm and self.random.random() < 0.03:
             raise Transient("an executor was lost")
+        touched = {read.table for read in plan.reads} | {
+            table
+            for table, end in (plan.window.up_to if plan.window else ())
+            if end != plan.window.after.get(table)
+        }
+        for table in sorted(touched & self.upstream.failing):
+            if self.random.random() < 0.5:
+                raise BadData(f"{table}: no number").of(table)
         reads: list[tuple[SnapshotRead, int]] = []
         for read in plan.reads:
             after, held = row_of(read.after), self.upstream.parts[read.table, read.split]
@@ -189,6 +201,9 @@ class ShopSink:
                     rows[key] = value
             now[table] = rows
             due.append(table)
+        for table in due:
+            if table in self.stager.upstream.failing and any(staged.get(table, ())):  # type: ignore[attr-defined]
+                raise BadData(f"{table} cannot take a value").of(table)
         hit("sink-before-commit")
         self.rows, self.markers = now, self.markers | dict.fromkeys(due, mine)
         self.last = commit.saved.checkpoint
