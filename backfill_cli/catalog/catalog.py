@@ -1,6 +1,7 @@
 """The catalog as commands and the engine use it. Every method is short: lock, open, one transaction, close."""
 
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -288,7 +289,7 @@ class Catalog:
             refills.require_none(db, job, table)
             self._give_way(db, job, Verb.PUT_BACK, now_ms, held)
             refill = refills.record(db, job, table, Extent(), by, now_ms)
-            change = Change("", table=table, refill=refill)
+            change = Change("", table=table, refill=refill, mark=uuid.uuid4().hex[:12])
             return inbox.add(db, job, Verb.PUT_BACK, None, by, now_ms, payload=change.stored)
 
         command = self._posted(job, now_ms, seen, add)

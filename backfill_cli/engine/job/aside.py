@@ -1,15 +1,21 @@
 """Which tables can be set aside, and what cannot be done while some are."""
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from shlex import quote
 
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobDefinition, SinkTable, Source
+from backfill_cli.contracts import JobDefinition, Pinned, SinkTable, Source
 from backfill_cli.engine.job.join import require_joinable, require_removable
-from backfill_cli.errors import UsageError, command, in_config
-from backfill_cli.model.aside import out
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.errors import BackfillError, UsageError, command, in_config
+from backfill_cli.model.aside import Aside, out
 from backfill_cli.model.codec import decode
 from backfill_cli.model.upstream import Pin
+
+PATIENCE_S = 10.0
+"""How long what may pass is waited for, of what need not be done."""
 
 
 def require_able(name: str, strategy: str, upstream: Source, pin: Pin, tables: Sequence[str], table: str) -> None:
@@ -46,6 +52,24 @@ def kept_of(job: JobDefinition, table: str) -> tuple[SinkTable, ...]:
     """What the sink has of a table that is set aside."""
     (aside,) = [one for one in out(job.aside) if one.table == table]
     return decode(tuple[SinkTable, ...], aside.tables)
+
+
+def let_go(one: Aside, config: JobConfig, opened: Resources) -> None:
+    """The upstream holds nothing for a table that is set aside, unless it cannot be asked now.
+
+    config: the job's, without the table. opened: for it.
+    """
+    with suppress(BackfillError):
+        whole = config.with_table(json.loads(one.section), json.loads(one.options))
+        with Resources(whole.of_tables({one.table}), opened.tell, opening=opened.opening) as alone:
+            alone.patience_s = PATIENCE_S
+            if (lease := alone.upstream.lease) is not None:
+                lease.leave(one.table, decode(Pin, one.pin))
+
+
+def holds(upstream: Source) -> bool:
+    """Whether something is held for each table, as long as its snapshot is read. Asks nothing."""
+    return isinstance(upstream.capabilities.reads, Pinned) and upstream.lease is not None
 
 
 def require_none(job: JobDefinition, doing: str) -> None:

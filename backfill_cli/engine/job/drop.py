@@ -15,7 +15,7 @@ from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Sink, SinkTable, Swap
 from backfill_cli.contracts.refusals import TargetTaken
-from backfill_cli.engine.job.aside import tables_of
+from backfill_cli.engine.job.aside import holds, let_go, tables_of
 from backfill_cli.engine.job.held import settle
 from backfill_cli.engine.job.ownership import require_lost, start_over_named
 from backfill_cli.engine.job.resources import Resources
@@ -30,6 +30,7 @@ from backfill_cli.errors import (
     command,
 )
 from backfill_cli.failpoint import hit
+from backfill_cli.model.aside import out
 from backfill_cli.model.codec import decode
 from backfill_cli.model.cutover import Found, LiveName
 from backfill_cli.model.upstream import PendingStart, Pin
@@ -103,6 +104,9 @@ def drop(
                     resources.sink.drop([one for one in dropped if one.name not in others])
                     hit("drop-tables-dropped")
                 left.release(resources, begun)
+                for one in out(definition.aside) if holds(config.unreached_upstream()) else ():
+                    if not without_upstream:
+                        let_go(one, config, resources)
                 if not without_sink:
                     resources.sink.forget(name)
                 hit("drop-forgotten")

@@ -7,7 +7,7 @@ sink's table keeps the rows of its last commit, and a crash finds the job with t
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 
@@ -15,8 +15,8 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.jobs import spell_tables
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobDefinition, JobStore, Partitions, Pinned, SinkTable, Source
-from backfill_cli.engine.job.aside import require_able
+from backfill_cli.contracts import JobDefinition, JobStore, Partitions, SinkTable, Source
+from backfill_cli.engine.job.aside import holds, let_go, require_able
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import strategy_of
@@ -105,10 +105,8 @@ def set_aside(
     tell(Limit(f"{table} is set aside: {cause.text}", hint=cause.hint))
     fresh.with_retries(lambda: fresh.sink.leave(job.name, [one.name for one in gone]))
     fresh.with_retries(lambda: fresh.upstream.restore(definition.pin))
-    if isinstance(fresh.upstream.capabilities.reads, Pinned):
-        with suppress(BackfillError), opened_as(config.of_tables({table}), resources, tell) as alone:
-            if alone.upstream.lease is not None:  # what it was read from need not be kept
-                alone.upstream.lease.leave(table, job.pin)
+    if holds(fresh.upstream):  # what it was read from need not be kept; if this is missed, see `_put_back`, `drop`
+        let_go(one, fresh.config, resources)
     return definition, fresh.config, fresh
 
 

@@ -16,7 +16,7 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Partitions, SinkTable
-from backfill_cli.engine.job.aside import kept_of, require_aside
+from backfill_cli.engine.job.aside import holds, kept_of, let_go, require_aside
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import (
     joined,
@@ -226,11 +226,13 @@ def _put_back(
     name, before = change.table, aside_of(job, change.table)
     refill = change.refill
     assert refill is not None
-    require_pending(catalog, job.name, refill)
     kept = decode(tuple[SinkTable, ...], before.tables)
     with opened_as(resources.config.of_tables({name}), resources, resources.tell) as alone:
-        change = replace(change, into_existing=True, mark=uuid.uuid4().hex[:12])
+        change = replace(change, into_existing=True, mark=change.mark or uuid.uuid4().hex[:12])
         with _or_as_before(job, change, resources, alone):
+            require_pending(catalog, job.name, refill)
+            if holds(alone.upstream) and (lease := alone.upstream.lease) is not None:
+                alone.with_retries(lambda: lease.leave(name, decode(Pin, before.pin)))
             made = joined(without_aside(job, name), change, catalog, resources, alone, try_it=False)
             plain = {one.name: one.plain_inserts for one in kept}
             tables = tuple(replace(one, plain_inserts=plain.get(one.name, True)) for one in made.tables)
@@ -337,13 +339,7 @@ def _forgotten(
             resources.with_retries(lambda: resources.sink.prepare(job.name, gone, into_existing=True))
         dropping = {one.target: encode(one) for one in gone}
         committed = replace(recovered.committed, dropping={**recovered.committed.dropping, **dropping})
-    whole = resources.config.with_table(json.loads(before.section), json.loads(before.options))
-    with (
-        suppress(BackfillError),
-        opened_as(whole.of_tables({change.table}), resources, resources.tell) as alone,
-    ):
-        if (lease := alone.upstream.lease) is not None:
-            lease.leave(change.table, job.pin)
+    let_go(before, resources.config, resources)
     resources.with_retries(lambda: resources.upstream.restore(job.pin))
     return _Made(without_aside(job, change.table), committed)
 

@@ -19,11 +19,11 @@ from test_command_tables import REFUNDS, add, agreed, live, s, stop, taken
 
 from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.config import JobConfig, from_stored, load
-from backfill_cli.contracts import JobDefinition, TableSpec
+from backfill_cli.contracts import JobDefinition, Source, TableSpec
 from backfill_cli.engine.job.aside import require_able, require_aside
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import aside as setting_aside
-from backfill_cli.engine.loop import recovery
+from backfill_cli.engine.loop import recovery, redefine
 from backfill_cli.engine.loop.aside import not_put_back, of_one_table, refills_of, set_aside
 from backfill_cli.engine.loop.recovery import take_back
 from backfill_cli.engine.refill.compare import difference
@@ -396,6 +396,73 @@ def test_tables_of_topics_are_set_aside_where_each_has_its_own(shared: bool) -> 
     )
     with refused if shared else nullcontext():
         require_able("orders", "source", upstream, Pin(Position(), None, None, ()), names, "orders")
+
+
+class Tags:
+    """A lease as an Iceberg table has one, by what is asked of it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def join(self, mark: str) -> None:
+        self.told.append(("join", mark))
+
+    def give_up(self, table: str, mark: str) -> None:
+        self.told.append(("give up", mark))
+
+    def leave(self, table: str, pin: Pin) -> None:
+        self.told.append(("leave", (table, *pin.schema)))
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@pytest.fixture
+def tags(monkeypatch: pytest.MonkeyPatch) -> Tags:
+    made = Tags()
+    monkeypatch.setattr(Source, "lease", made)
+    return made
+
+
+@pytest.mark.parametrize("then", ["refill", "remove", "drop"])
+def test_what_is_held_of_a_table_is_let_go_though_the_run_died_that_set_it_aside(
+    two: Scene, monkeypatch: pytest.MonkeyPatch, tags: Tags, then: str
+) -> None:
+    with monkeypatch.context() as patch, live(two) as claim:
+        patch.setattr(setting_aside, "hit", kills("aside"))
+        with pytest.raises(Killed):
+            aside(two, claim)
+    with live(two) as claim:
+        taken(two, claim)  # the next one recovers
+    stop(two)
+    assert tags.told == []
+    if then == "drop":
+        assert two.run("drop", "orders", "--confirm", "orders").exit_code == 0
+    else:
+        assert two.run(then, "orders", "--table", "refunds").exit_code == 0
+        with live(two) as claim:
+            taken(two, claim)
+    assert tags.told[0] == ("leave", ("refunds", "refunds"))
+
+
+@pytest.mark.parametrize("then", ["taken", "cancelled"])
+def test_what_a_put_back_holds_has_the_name_of_its_command_whatever_run_dies(
+    out: Scene, monkeypatch: pytest.MonkeyPatch, tags: Tags, then: str
+) -> None:
+    assert out.run("refill", "orders", "--table", "refunds").exit_code == 0
+    with monkeypatch.context() as patch, live(out) as claim:
+        patch.setattr(redefine, "hit", kills("redefinition-checked"))
+        with pytest.raises(Killed):
+            taken(out, claim)
+    stop(out)
+    if then == "cancelled":
+        assert out.run("refill", "orders", "--table", "refunds", "--cancel").exit_code == 0
+    with live(out) as claim:
+        taken(out, claim)
+    marks = [mark for told, mark in tags.told if told != "leave"]
+    assert [told for told, _ in tags.told if told != "leave"] == ["join", "join" if then == "taken" else "give up"]
+    assert len(set(marks)) == 1
+    assert marks[0]
 
 
 @pytest.mark.parametrize("exact", [True, False])
