@@ -13,6 +13,7 @@ from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
+from backfill_cli.model.position import Position
 from backfill_cli.model.refill import Extent, Refill, RefillPart, RefillState
 
 from .memory_store import Leased
@@ -139,7 +140,7 @@ class ShopRefills(NoRefills):
             table = self._back[refill]
             raise NotPutBack(f"{table} was not put back").of(table)
 
-    def due(self, committed: Checkpoint, control: Control) -> bool:
+    def due(self, committed: Checkpoint, applied: Position, control: Control) -> bool:
         if not self._asked:
             return False
         refill = self._asked[0]

@@ -77,7 +77,7 @@ class Expected:
         reads = [
             SnapshotRead(name, split, up_to=progress.cursor)
             for (of, split), progress in at.splits.items()
-            if of == name and progress.rows > 0
+            if of == name and progress.status != SplitStatus.NOT_STARTED
         ]
         rows = self._scanned(name, reads) if reads else None
         changes = None
