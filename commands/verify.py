@@ -1,10 +1,11 @@
 """`backfill verify`: compare upstream and sink at one commit; with --fix, make them equal."""
 
+from shlex import quote
 from typing import Annotated
 
 import typer
 
-from backfill_cli.errors import UsageError, command
+from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.units import share
 from backfill_cli.model.verify import Asked
 from backfill_cli.view.verify import show_verify, shown, tell_before
@@ -14,6 +15,7 @@ from ._options import CatalogOption, JobArgument, JsonOption, named_job, open_ca
 EXAMPLES = (
     "backfill verify",
     "backfill verify orders --table orders --sample 1%",
+    "backfill verify orders --table orders --range 1000..2000",
     "backfill verify orders --fix --confirm orders",
 )
 
@@ -31,6 +33,16 @@ RestartOption = Annotated[
 TableOption = Annotated[
     list[str] | None,
     typer.Option("--table", metavar="NAME", help="Compare only this table of the job. Can be repeated."),
+]
+RangeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--range",
+        metavar="RANGE",
+        help="Compare only rows whose first key column is in A..B, both included; A.. and ..B are open. "
+        "The upstream gives only these where it can.",
+        show_default=False,
+    ),
 ]
 SampleOption = Annotated[
     str | None,
@@ -58,6 +70,7 @@ def verify(
     job: JobArgument = None,
     independent: IndependentOption = False,
     table: TableOption = None,
+    between: RangeOption = None,
     sample: SampleOption = None,
     fix: FixOption = False,
     confirm: ConfirmOption = None,
@@ -74,7 +87,14 @@ def verify(
         other = "--independent" if independent else "--restart" if sample is None else "--sample"
         raise UsageError(f"--fix and {other} cannot be used together", f"leave {other} out: a fix needs every row")
     store = open_catalog(catalog, above=confirm is None or job is not None)
-    name = named_job(store, job).name
+    row = named_job(store, job)
+    name = row.name
+    if between is not None:
+        from backfill_cli.api.refilling import compared
+
+        again = " ".join([name, *(f"--table {quote(one)}" for one in asked.tables), f"--range {quote(between)}"])
+        _require_alone(again, fix=fix, independent=independent, sample=sample is not None, restart=restart)
+        asked = compared(store, row, asked.tables, between)
     if confirm is not None and (not fix or confirm != name):
         raise UsageError(
             f"--confirm names {confirm!r}, the job is {name!r}" if fix else "--confirm works only with --fix",
@@ -94,6 +114,14 @@ def verify(
 
             report = fix_job(name, store, asked, tell, tell_before)
     show_verify(report, as_json)
+
+
+def _require_alone(again: str, **others: bool) -> None:
+    """Raises UsageError for an option that is of whole tables. again: the range, as options of a command."""
+    other = next((f"--{name}" for name, is_set in others.items() if is_set), None)
+    if other is not None:
+        also = "; to make the range equal: " + command(f"refill {again}") if other == "--fix" else ""
+        raise UsageError(f"--range and {other} cannot be used together", Hint.of(f"leave {other} out") + also)
 
 
 def _share(text: str) -> float:

@@ -261,17 +261,25 @@ class Job:
         self,
         tables: Sequence[str] = (),
         *,
+        between: str | None = None,
         sample: float | None = None,
         independent: bool = False,
         progress: Callable[[VerifyProgress], None] = lambda _: None,
     ) -> VerifyReport:
         """Upstream and sink compared at one checkpoint; `equal` says whether they are, and nothing is raised.
 
-        tables: names; empty for all. sample: the share of the keys, 0 to 1; None for all.
+        tables: names; empty for all. between: `A..B`, of one table's first key column, without what follows.
+        sample: the share of the keys, 0 to 1; None for all.
         """
         from backfill_cli.engine.verify.job import verify
 
-        return verify(self.name, self._catalog, independent, Asked(tuple(tables), sample), progress, False)
+        asked = Asked(tuple(tables), sample)
+        if between is not None:
+            if independent or sample is not None:
+                other = "independent" if independent else "sample"
+                raise UsageError(f"between and {other} cannot be used together", f"leave {other} out")
+            asked = refilling.compared(self._catalog, self._catalog.job(self.name), asked.tables, between)
+        return verify(self.name, self._catalog, independent, asked, progress, False)
 
     def _file(self, config: str | Path | None, row: JobRow) -> Path | None:
         """The config's file: as given, of `from_toml`, or, if it is there, of the last start."""

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -17,6 +17,7 @@ from backfill_cli.model.job import Verb
 from backfill_cli.model.refill import Extent, Refill, RefillState
 from backfill_cli.model.schema import columns_of, names_of, shown
 from backfill_cli.model.units import nearest_first, spell_count, spell_duration, spell_known
+from backfill_cli.model.verify import Asked
 
 if TYPE_CHECKING:
     from backfill_cli.contracts import JobDefinition, SinkTable
@@ -173,9 +174,23 @@ def done(catalog: Catalog, job: str, refill: Refill) -> Refill | None:
     return now if now.state is RefillState.DONE else None
 
 
-def _table(definition: "JobDefinition", name: str | None) -> "SinkTable":
+def compared(catalog: Catalog, row: JobRow, tables: Sequence[str], between: str) -> Asked:
+    """The range of one table's keys that `verify` is to compare. Raises UsageError as `refill` does."""
+    from backfill_cli.engine.verify.job import compared_of
+
+    if len(tables) > 1:
+        raise UsageError(
+            f"--range is of one table, and --table names {', '.join(tables)}",
+            command(f"verify {row.name} --table {quote(tables[0])} --range {quote(between)}"),
+        )
+    definition, _ = compared_of(catalog.definition(row.name), Asked(tuple(tables)))
+    found = _table(definition, next(iter(tables), None), "verify")
+    return Asked((found.name,), None, Extent("", *_bounds(row.name, found, between, "verify")))
+
+
+def _table(definition: "JobDefinition", name: str | None, verb: str = "refill") -> "SinkTable":
     known = {table.name: table for table in definition.tables if not table.side}
-    again = f"refill {definition.name} --table"
+    again = f"{verb} {definition.name} --table"
     if name is None and len(known) > 1:
         raise UsageError(
             f"job {definition.name!r} has {spell_count(len(known), 'table')}: {', '.join(known)}",
@@ -212,7 +227,9 @@ def _require_comparable(definition: "JobDefinition", target: str) -> None:
             )
 
 
-def _bounds(job: str, table: "SinkTable", between: str | None) -> tuple[str | None, str | None]:
+def _bounds(
+    job: str, table: "SinkTable", between: str | None, verb: str = "refill"
+) -> tuple[str | None, str | None]:
     """As Spark casts them. Raises UsageError for bounds that are not of the first key column's type."""
     if between is None:
         return None, None
@@ -224,12 +241,13 @@ def _bounds(job: str, table: "SinkTable", between: str | None) -> tuple[str | No
     if read is None and sized is not None:
         precision, scale = int(sized[1]), int(sized[2])
         read, example = _decimal(precision, scale), "1..9" if precision > scale else "0..0"
-    again = f"refill {job} --table {quote(table.name)}"
+    again = f"{verb} {job} --table {quote(table.name)}"
     if read is None:
+        otherwise = again if verb == "verify" else f"{again} --where {quote(_is_set(name))}"
         raise UsageError(
             f"--range {between!r}: column {name!r}, the first of the key of table {table.name!r}, has the type "
             f"{shown(kind)}, which has no bounds",
-            command(f"{again} --where {quote(_is_set(name))}"),
+            command(otherwise),
         )
     values: list[Any] = []
     wrong = "" if dots and (first or last) else between

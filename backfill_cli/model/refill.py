@@ -40,10 +40,15 @@ class Extent:
     def whole(self) -> bool:
         return self == Extent()
 
+    @property
+    def keys(self) -> str:
+        """`1000..2000`; empty without bounds."""
+        bounds = (self.first, self.last) != (None, None)
+        return f"{self.first or ''}..{self.last or ''}" if bounds else ""
+
     def __str__(self) -> str:
         """`, keys 1000..2000, where created_at >= '2026-06-01'`; empty for the whole table."""
-        bounds = (self.first, self.last) != (None, None)
-        keys = f", keys {self.first or ''}..{self.last or ''}" if bounds else ""
+        keys = f", keys {self.keys}" if self.keys else ""
         return f"{keys}, where {self.where}" if self.where else keys
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from backfill_cli.model.refill import Extent
+
 
 @dataclass(frozen=True, slots=True)
 class DifferentRange:
@@ -56,10 +58,14 @@ class TableVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which part of a job is compared. tables: names; empty for all. sample: share of the keys, None for all."""
+    """Which part of a job is compared. tables: names; empty for all. sample: share of the keys, None for all.
+
+    part: of the one table.
+    """
 
     tables: tuple[str, ...] = ()
     sample: float | None = None
+    part: Extent = Extent()  # noqa: RUF009
 
 
 EVERYTHING = Asked()
@@ -112,7 +118,8 @@ class VerifyReport:
     sample: the share of the keys that was compared, None for all. left_out: tables that were not requested.
     fixable: whether `verify --fix` can repair it. live: whether a runner has the job. fix: what `--fix` did, or
     would do once confirmed. recalled: by table, when (ms) an earlier, unfinished verify compared it.
-    aside: tables that are set aside or being put back, and were not compared.
+    aside: tables that are set aside or being put back, and were not compared. keys: `1000..2000`, those of the one
+    table that were compared; empty for all.
     """
 
     job: str
@@ -129,6 +136,7 @@ class VerifyReport:
     fix: Fix | None = None
     recalled: Mapping[str, int] = field(default_factory=dict)
     aside: tuple[str, ...] = ()
+    keys: str = ""
 
     @property
     def equal(self) -> bool:

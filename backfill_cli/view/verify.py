@@ -47,6 +47,9 @@ def fix_hint(report: VerifyReport) -> Hint:
     """What to type to make the sink equal; empty if a fix would be refused."""
     if not report.fixable:
         return Hint()
+    if report.keys:
+        (table,) = report.tables
+        return command(f"refill {report.job} --table {quote(table.table)} --range {quote(report.keys)}")
     only = "".join(f" --table {quote(table.table)}" for table in report.tables) if report.left_out else ""
     fix = f"verify {report.job}{only} --fix"
     if report.fix is not None and report.fix.epoch is not None:
@@ -63,6 +66,7 @@ def verify_text(report: VerifyReport) -> str:
     """A verdict in lines: the job, its tables, and for each that differs, the ranges and the first rows."""
     equal = "upstream and sink are equal" if report.equal else "upstream and sink differ"
     part = "" if report.sample is None else f" in a sample of {spell_share(report.sample)} of the keys"
+    part += f" in the keys {report.keys}" if report.keys else ""
     part += spell_not_compared(sum(report.not_compared.values()))
     took = spell_duration(report.seconds)
     lines = [f"job {report.job}, commit {spell_epoch(report.epoch)}: {equal}{part} (took {took})"]
@@ -78,6 +82,8 @@ def verify_text(report: VerifyReport) -> str:
         lines.append(f"not compared, because not requested: {', '.join(report.left_out)}")
     if report.aside:
         lines.append(f"not compared, because set aside or being put back: {', '.join(report.aside)}")
+    if report.keys:
+        lines.append("a range: keys outside it were not compared and may differ")
     if report.sample is not None:
         lines.append("a sample: keys outside it were not compared and may differ")
     if report.fix is not None:

@@ -12,6 +12,8 @@ from hint_typed import typed
 
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.errors import BadData
+from backfill_cli.model.refill import Extent
+from backfill_cli.model.verify import Asked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +89,13 @@ def test_a_row_that_was_written_as_the_error_told_is_equal_but_in_what_the_log_t
     job.run_sql("UPDATE orders SET n = 11 WHERE id = 9")
     table, _ = verify("orders", job.catalog).tables
     assert (table.missing, table.extra, table.changed) == (0, 0, 1)
+    told = job.catalog.job("orders").verified
+    parts = {}
+    for first, last in (("1", "8"), ("2", "9")):
+        (table,) = verify("orders", job.catalog, asked=Asked(("orders",), None, Extent("", first, last))).tables
+        parts[first] = (table.equal, table.rows_upstream, table.rows_sink, table.changed)
+    assert parts == {"1": (True, 2, 2, 0), "2": (False, 2, 2, 1)}
+    assert job.catalog.job("orders").verified == told, "of the whole table"
 
 
 def test_case_08_a_transform_that_needs_a_value_that_was_not_sent_stops_the_job(tmp_path: Path, job: Run) -> None:

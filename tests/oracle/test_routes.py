@@ -19,7 +19,7 @@ CONTRACT = Path(registry.__file__).parent / "contracts" / "source.py"
 READS = {"scan", "changes", "batches", "change_batches", "made_in_workers"}
 """What gives rows: the contract's functions, and the engine's own over them."""
 
-NOT_TO_THE_SINK = ("verify.", "staging.sample", "refill.extent")
+NOT_TO_THE_SINK = ("verify.", "staging.sample")
 """Modules that read rows to compare or look at them, not to load them: those come again by a way of their own.
 What a refill writes is what `verify` has read."""
 

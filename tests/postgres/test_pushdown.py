@@ -16,6 +16,8 @@ from backfill_cli.config.sections import Transform
 from backfill_cli.contracts import TableSpec
 from backfill_cli.engine.verify.job import verify
 from backfill_cli.model.plan import SnapshotRead
+from backfill_cli.model.refill import Extent
+from backfill_cli.model.verify import Asked
 from backfill_cli.upstreams.postgres import conditions
 from backfill_cli.upstreams.postgres.options import PostgresOptions
 from backfill_cli.upstreams.postgres.source import PostgresSource
@@ -180,3 +182,6 @@ where = "n = 3 AND day > '2026-02-01'"
     run.catch_up()
     assert run.rows("SELECT id, n, twice FROM o ORDER BY 1") == db(right)
     assert verify("orders", run.catalog).equal
+    (part,) = verify("orders", run.catalog, asked=Asked(("o",), None, Extent("", "90", "110"))).tables
+    between = [row for row in db(right) if 90 <= row[0] <= 110]
+    assert (part.equal, part.rows_upstream, part.rows_sink) == (True, len(between), len(between))

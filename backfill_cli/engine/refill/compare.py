@@ -25,11 +25,11 @@ from backfill_cli.engine.job.fixable import never
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.refills import ERROR, FOUND
-from backfill_cli.engine.refill.extent import bounds, comparing, pushed
 from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.files import sync
 from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected
+from backfill_cli.engine.verify.extent import bounds, comparing, pushed
 from backfill_cli.engine.verify.job import Verification, config_of, history_named, require_drained
 from backfill_cli.engine.verify.pacing import Slices, pacing_of
 from backfill_cli.engine.verify.progress import Steps

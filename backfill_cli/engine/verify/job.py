@@ -26,6 +26,7 @@ from backfill_cli.engine.staging.failures import explaining
 from backfill_cli.engine.staging.quarantine import side_name
 from backfill_cli.engine.staging.scratch import folder_of
 from backfill_cli.engine.verify.expected import CurrentRows, Expected, IndependentRows
+from backfill_cli.engine.verify.extent import bounds, judging, pushed
 from backfill_cli.engine.verify.progress import Steps, TaskCounts
 from backfill_cli.engine.verify.table import compare
 from backfill_cli.errors import BackfillError, Hint, HistoryGone, Transient, UsageError, command
@@ -80,6 +81,9 @@ def verify(
     require_known(definition, asked)
     require_drained(definition, catalog, live)
     config = config_of(definition)
+    if not asked.part.whole:
+        (held,) = [one for one in definition.tables if one.name in asked.tables]
+        config = config.limited(held.name, pushed(asked.part, held, config.table(held.name).key[0]))
     with (
         history_named(job),
         start_over_named(job, catalog),
@@ -88,8 +92,11 @@ def verify(
     ):
         if restart:
             catalog.verified.forget_equal(job)
-        report = Verification.of(definition, config, resources, live, asked, steps, independent, catalog).report()
-    return noted(replace(report, aside=aside), catalog)
+        verification = Verification.of(definition, config, resources, live, asked, steps, independent, catalog)
+        if not asked.part.whole:
+            verification = replace(verification, comparing=judging(asked.part))
+        report = replace(verification.report(), aside=aside)
+    return noted(report, catalog) if asked.part.whole else report  # a part tells nothing of the table
 
 
 def compared_of(job: JobDefinition, asked: Asked) -> tuple[JobDefinition, tuple[str, ...]]:
@@ -247,7 +254,11 @@ class Verification:
 
     def _tried(self, take: Changes | None) -> VerifyReport:
         upstream, spark = self.resources.upstream, self.resources.spark
-        rows = Expected(spark, upstream, self.config, self.definition.pin)
+        only = None
+        if not self.asked.part.whole:
+            (held,) = [one for one in self.definition.tables if one.name in self.asked.tables]
+            only = bounds(self.asked.part, held, self.config.table(held.name).key[0])
+        rows = Expected(spark, upstream, self.config, self.definition.pin, only=only)
         with explaining(upstream, self.config):
             return self._compared(rows, take)
 
@@ -321,11 +332,12 @@ class Verification:
             fixable=why_not(definition, at) is None,
             live=self.live,
             recalled={name: at_ms for name, (_, at_ms) in known.items()},
+            keys=asked.part.keys,
         )
 
     def _memory(self, at: Checkpoint, copy: SinkCopy) -> Memory | None:
         """The memory for exactly this comparison; None if the sink cannot tell whether it was written to."""
-        mark = None if self.catalog is None else copy.mark()
+        mark = None if self.catalog is None or not self.asked.part.whole else copy.mark()
         if self.catalog is None or mark is None:
             return None
         asked = [list(self.asked.tables), self.asked.sample, self.independent]

@@ -19,7 +19,7 @@ from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live, LiveNam
 from backfill_cli.model.job import JobState
 from backfill_cli.model.refill import Extent, Refill
 from backfill_cli.model.reports import PlanReport
-from backfill_cli.model.verify import TableVerdict, VerifyReport
+from backfill_cli.model.verify import Asked, TableVerdict, VerifyReport
 from backfill_cli.view.help import COMMON, Page, text
 
 PAGES = pages()
@@ -131,6 +131,7 @@ def _world(folder: Path, words: list[str]) -> None:
 def _tell(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Refill(1, "orders", Extent(), "me@box", 5)
     monkeypatch.setattr("backfill_cli.api.refilling.refill", lambda *_: (asked, 1))
+    monkeypatch.setattr("backfill_cli.api.refilling.compared", lambda *_: Asked(("orders",)))
     gates = (Gate("caught up", True, ""),)
     name = LiveName("orders", "orders_v2", "orders", Live(Found.TABLE))
     swapped = CutoverReport("orders", 5, (name,), gates, changed=True)

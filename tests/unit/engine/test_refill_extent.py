@@ -7,7 +7,7 @@ import pytest
 
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import SinkTable
-from backfill_cli.engine.refill.extent import pushed
+from backfill_cli.engine.verify.extent import pushed
 from backfill_cli.model.pushdown import Condition, Value, Wanted
 from backfill_cli.model.refill import Extent
 from backfill_cli.model.schema import field, schema_text

@@ -1,7 +1,7 @@
-"""The comparison of a part of a table: its rows on both sides, and what makes them equal."""
+"""The comparison of a part of a table, for a refill and `verify --range`: its rows on both sides, what differs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from backfill_cli.contracts import SinkCopy, SinkTable, own
 from backfill_cli.engine.staging.files import write
 from backfill_cli.engine.verify.progress import Steps
-from backfill_cli.engine.verify.table import changes, comparable
+from backfill_cli.engine.verify.table import changes, comparable, differences
 from backfill_cli.model.digest import DigestSpec, KeyRanges, Word, spec_of
 from backfill_cli.model.pushdown import WHOLE, Condition, Op, Value
 from backfill_cli.model.refill import Extent
@@ -31,11 +31,12 @@ class Part:
     table: SinkTable
     expected: DataFrame
     held: DataFrame
+    found: TableVerdict | None = None
 
     @property
     def verdict(self) -> TableVerdict:
-        """They are taken to differ: what makes them equal tells."""
-        return TableVerdict(self.table.name, self.table.target, False, 0, 0)
+        """What was found; as long as nobody has looked, they are taken to differ: what makes them equal tells."""
+        return self.found or TableVerdict(self.table.name, self.table.target, False, 0, 0)
 
     def changes(self) -> DataFrame:
         return changes(self.expected, self.held, self.table)
@@ -44,6 +45,38 @@ class Part:
 def comparing(extent: Extent, folder: Path) -> "Callable[..., Part]":
     """As `table.compare`, of a part of the table. folder: for rows, shared with Spark."""
     return partial(_part, extent, folder)
+
+
+def judging(extent: Extent) -> "Callable[..., Part]":
+    """As `table.compare`, of a range of keys: row by row, in one pass over both sides."""
+    return partial(_judged, extent)
+
+
+def _judged(
+    extent: Extent,
+    spark: SparkSession,
+    expected: DataFrame,
+    copy: SinkCopy,
+    table: SinkTable,
+    limit: int,
+    sample: float | None,
+    steps: Steps,
+) -> Part:
+    part = _part(extent, Path(), spark, expected, copy, table, limit, sample, steps)
+    with steps.work(f"comparing table {table.target}, keys {extent.keys}"):
+        rows = part.expected.count(), part.held.count()
+        found = differences(part.expected, part.held, table, limit, "0L")
+    verdict = TableVerdict(
+        table.name,
+        table.target,
+        not found,
+        *rows,
+        rows=found.rows,
+        missing=found.missing,
+        extra=found.extra,
+        changed=found.changed,
+    )
+    return replace(part, found=verdict)
 
 
 def _part(
