@@ -77,6 +77,8 @@ class Select:
     first: tuple[exp.Expr, ...] | None = None
     groups: tuple[exp.Expr, ...] | None = None
     one_row: bool = False
+    having: bool = False
+    qualify: bool = False
     plain: bool = True
     commas: tuple[tuple[int, int], ...] = ()
 

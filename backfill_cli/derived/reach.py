@@ -56,7 +56,7 @@ class Reach:
         """The query with the tables' own names."""
         return " UNION ALL ".join(
             f"SELECT {self._items(one)}"
-            + (f" FROM {self._from(one, {}, ())}" if one.leaves else "")
+            + (f" FROM {self.from_(one, {}, ())}" if one.leaves else "")
             + self._where(one.where)
             for one in query.branches
         )
@@ -77,22 +77,30 @@ class Reach:
         source = leaf.source
         if isinstance(source, Base):
             if source.name in changes:
-                yield self._changed(source, changes[source.name])
+                yield self.changed(source, changes[source.name])
         elif isinstance(source, (Select, All)):
             for found in self.rows(source, changes):
                 yield f"({found})"
 
-    def _changed(self, base: Base, changed: str | None) -> str:
+    def changed(self, base: Base, changed: str | None) -> str:
+        """The changed rows of a base, as a source."""
+        return base.sql if changed is None else self._rows(base, changed, "SEMI", "EXISTS")
+
+    def unchanged(self, base: Base, changed: str | None) -> str:
+        """The other rows."""
         if changed is None:
-            return base.sql
+            return f"(SELECT * FROM {base.sql} AS {ROW} WHERE FALSE)"
+        return self._rows(base, changed, "ANTI", "NOT EXISTS")
+
+    def _rows(self, base: Base, changed: str, join: str, exists: str) -> str:
         quoted = self.engine.quoted
         same = " AND ".join(
             self.engine.same(f"{ROW}.{quoted(name)}", f"{CHANGED}.{quoted(name)}", base.nullable)
             for name in base.by
         )
         if self.engine.semi:
-            return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} SEMI JOIN {changed} AS {CHANGED} ON {same})"
-        there = f"EXISTS (SELECT FROM {changed} AS {CHANGED} WHERE {same})"
+            return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} {join} JOIN {changed} AS {CHANGED} ON {same})"
+        there = f"{exists} (SELECT FROM {changed} AS {CHANGED} WHERE {same})"
         return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} WHERE {there})"
 
     def _found_by(self, select: Select, at: int, source: str) -> str:
@@ -102,7 +110,7 @@ class Reach:
             for number, leaf in enumerate(select.leaves)
             if (number == at and leaf.joined == "LEFT JOIN") or (at == 0 and leaf.joined == "RIGHT JOIN")
         ]
-        return self._from(select, {at: source}, inner)
+        return self.from_(select, {at: source}, inner)
 
     def _without(self, select: Select, reached: Mapping[int, Sequence[str]]) -> tuple[str, str]:
         """FROM and WHERE of rows without these leaves, for which changed rows of each of them would be."""
@@ -112,7 +120,7 @@ class Reach:
             empty[at] = f"(SELECT * FROM {self.source(leaf)} AS {ROW} WHERE FALSE)"
             on = select.leaves[1] if leaf.joined != "LEFT JOIN" else leaf
             exist.append("(" + " OR ".join(self._exists(leaf, on, source) for source in sources) + ")")
-        return self._from(select, empty, ()), self._where(select.where, " AND ".join(exist))
+        return self.from_(select, empty, ()), self._where(select.where, " AND ".join(exist))
 
     def _exists(self, leaf: Leaf, on: Leaf, source: str) -> str:
         """SQL: the source has a row that the condition `on` joins. Its alias hides the row without one."""
@@ -123,7 +131,8 @@ class Reach:
         same = " AND ".join(f"{new} = {name}" for name, new in zip(on.using, names, strict=True))
         return f"EXISTS (SELECT 1 FROM (SELECT {renamed} FROM {source}{leaf.alias}) AS {ROW} WHERE {same})"
 
-    def _from(self, select: Select, instead: Mapping[int, str], inner: Sequence[int]) -> str:
+    def from_(self, select: Select, instead: Mapping[int, str], inner: Sequence[int] = ()) -> str:
+        """FROM with these sources instead of leaves; their joins in `inner` are inner ones."""
         parts = []
         for at, leaf in enumerate(select.leaves):
             if leaf.joined:

@@ -686,6 +686,8 @@ class _Reader:
             first=_first(args.get("qualify"), made),
             groups=groups,
             one_row=one_row,
+            having=args.get("having") is not None,
+            qualify=args.get("qualify") is not None,
             plain=not (distinct or windows or aggregates or groups is not None or args.get("qualify")),
         )
 

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import ENGINES, Engine
-from backfill_cli.derived.query import Item, Select, bases_of
+from backfill_cli.derived.query import All, Item, Select, bases_of
 from backfill_cli.derived.reach import MAX_MISSING, Changes, Reach, missing_leaves
 from backfill_cli.derived.reading import Read, read, refusal, undetermined
 from backfill_cli.model.derived import Base, Derived
@@ -49,6 +49,10 @@ class Maintained:
             for branch in self._read.query.branches
             for from_, where in reach.froms(branch, touched)
         ]
+
+    @property
+    def query(self) -> Select | All:
+        return self._read.query
 
     @property
     def key_columns(self) -> tuple[str, ...]:

@@ -117,15 +117,28 @@ class World:
 
     def _view(self, name: str) -> View:
         pick = self.random
-        shape = pick.choice(["group", "group", "group", "plain", "plain", "one", "distinct", "first", "union"])
+        shape = pick.choice(
+            ["sums", "sums", "group", "group", "group", "plain", "plain", "one", "distinct", "first", "union"]
+        )
         if shape == "union":
             return self._union(name)
-        with_, from_, columns = self._from()
+        with_, from_, columns = self._joined() if shape == "sums" else self._from()
         where = f" WHERE {self._condition(columns)}" if pick.random() < 0.5 else ""
         if pick.random() < 0.1:
             where += " -- a comment"
         if shape == "one":
             return self._one(name, with_, from_, where, columns)
+        if shape == "sums" and pick.random() < 0.2:
+            listed = ", ".join(f"{self._sum(columns)} AS agg{at}" for at in range(3))
+            return View(name, f"{with_}SELECT {listed} FROM {from_}{where}", (), [])
+        if shape == "sums":
+            keys = self._some(columns)
+            items = [f"{sql} AS {quoted(as_)}" for sql, as_, _ in keys]
+            items += [f"{self._sum(columns)} AS agg{at}" for at in range(2)]
+            pick.shuffle(items)
+            groups = ", ".join(sql for sql, _, _ in keys)
+            key, kinds = tuple(as_ for _, as_, _ in keys), [one[1:] for one in keys]
+            return View(name, f"SELECT {', '.join(items)} FROM {from_}{where}\nGROUP BY {groups}", key, kinds)
         if shape == "group":
             return self._grouped(name, with_, from_, where, columns)
         if shape == "first":
@@ -265,6 +278,29 @@ class World:
         if pick.random() < 0.2 and "+" not in found:
             found += f" FILTER (WHERE {self._condition(columns)})"
         return found, kind
+
+    def _joined(self) -> tuple[str, str, list[tuple[str, str]]]:
+        """FROM of inner joins alone."""
+        pick = self.random
+        text, columns = "", []
+        readable: list[Table | View] = [*self.tables, *(one for one in self.views if one.columns)]
+        for at, name in enumerate(pick.sample(["o", "c", "orders", "t 1"], pick.choice([1, 2, 2, 3]))):
+            base = pick.choice(readable)
+            mine = [(f"{quoted(name)}.{quoted(column)}", kind) for column, kind in base.columns]
+            joined = pick.choice([" JOIN ", ", "]) if at else ""
+            text += f"{joined}{quoted(base.name)} AS {quoted(name)}"
+            text += f" ON {self._on(columns, mine)}" if joined == " JOIN " else ""
+            columns = [*columns, *mine]
+        return "", text, columns
+
+    def _sum(self, columns: Sequence[tuple[str, str]]) -> str:
+        """A count or sum, or some of them."""
+        pick = self.random
+        numbers = [sql for sql, kind in columns if kind != "TEXT"] or ["1"]
+        found = pick.choice(["count(*)", f"count({pick.choice(columns)[0]})", f"sum({pick.choice(numbers)})"])
+        if pick.random() < 0.3:
+            found += f" FILTER (WHERE {self._condition(columns)})"
+        return f"coalesce({found}, -1) + {self._sum(columns)}" if pick.random() < 0.2 else found
 
     def _grouped(self, name: str, with_: str, from_: str, where: str, columns: Sequence[tuple[str, str]]) -> View:
         pick = self.random
