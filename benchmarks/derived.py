@@ -3,7 +3,7 @@
 5 million facts joined with 100,000 dimensions. No job runs: tables are changed by hand within one transaction, and
 what is measured is all that a commit does for the derived table, `before` and `after` its tables are written.
 
-    python benchmarks/derived.py [FACTS]
+    python benchmarks/derived.py [FACTS] [--cpu]      # --cpu: of CPU, on a busy machine
 """
 
 import statistics
@@ -20,7 +20,8 @@ from backfill_cli.model.derived import Base, Derived
 from backfill_cli.sinks.duckdb.file import Connection
 from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
 
-FACTS = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000_000
+FACTS = next((int(one) for one in sys.argv[1:] if one.isdigit()), 5_000_000)
+CLOCK = time.process_time if "--cpu" in sys.argv else time.perf_counter
 DIMENSIONS, GROUPS, CHANGES, TIMES = 100_000, 1_000, 10_000, 5
 BASES = [
     Base("facts", ("facts",), "facts", ("id",), ("id", "dimension", "amount", "price"), ("id",)),
@@ -77,18 +78,18 @@ def measured(raw: duckdb.DuckDBPyConnection, kept: Kept, table: str, count: int)
         keys = changed(raw, table, count, at)
         upkeep = Upkeep(Connection(raw), [kept])
         raw.execute("BEGIN")
-        begun = time.perf_counter()
+        begun = CLOCK()
         upkeep.before({table: keys})
-        before = time.perf_counter() - begun
+        before = CLOCK() - begun
         new = "amount = amount + 1" if table == "facts" else f"grp = (grp + 1) % {GROUPS}"
         raw.execute(f"UPDATE {table} SET {new} WHERE id IN (FROM changed)")
-        begun = time.perf_counter()
+        begun = CLOCK()
         upkeep.after()
-        upkeeps.append(before + time.perf_counter() - begun)
+        upkeeps.append(before + CLOCK() - begun)
         raw.execute("COMMIT")
-        begun = time.perf_counter()
+        begun = CLOCK()
         raw.execute(f"CREATE OR REPLACE TEMP TABLE again AS {kept.maintained.text}")
-        fulls.append(time.perf_counter() - begun)
+        fulls.append(CLOCK() - begun)
         differ = raw.execute(f"SELECT count(*) FROM (FROM again EXCEPT ALL FROM {kept.target})").fetchall()[0][0]
         assert differ == 0, f"{differ} rows differ"
     return statistics.median(upkeeps), statistics.median(fulls)
@@ -111,14 +112,12 @@ def main() -> None:
             sums = additive(made)
             if sums is not None:
                 raw.execute(f"CREATE TABLE sums{at} AS {sums.filled()}")
-            kept = Kept(made, f"d{at}", f"sums{at}" if sums is not None else None)
-            upkeep, full = measured(raw, kept, table, count)
-            how = "contributions" if sums is not None else "computed again"
-            print(
-                f"{name} ({how}): {upkeep:.3f} s ÷ {full:.3f} s = {upkeep / full:.2f}"
-                + (f", limit {limit}" if limit else ""),
-                flush=True,
-            )
+                shown(name, *measured(raw, Kept(made, f"d{at}", f"sums{at}"), table, count), limit)
+            shown(f"{name}, computed again", *measured(raw, Kept(made, f"d{at}"), table, count), None)
+
+
+def shown(name: str, upkeep: float, full: float, limit: float | None) -> None:
+    print(f"{name}: {upkeep:.3f} s ÷ {full:.3f} s = {upkeep / full:.2f}" + (f", limit {limit}" if limit else ""))
 
 
 if __name__ == "__main__":
