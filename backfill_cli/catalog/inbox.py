@@ -12,6 +12,7 @@ from pathlib import Path
 
 from backfill_cli.catalog import jobs, ledger, refills
 from backfill_cli.duckdb_instance import DuckDBPyConnection
+from backfill_cli.model.aside import with_sections
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import EpochRecord
 from backfill_cli.model.job import ENDED, OF_RUNS, REDEFINES, Barrier, Command, JobState, Verb
@@ -128,6 +129,7 @@ def apply(db: DuckDBPyConnection, job: str, now_ms: int) -> None:
         if command.verb is Verb.SET:
             change = Change.read(command.payload)
             jobs.configure(db, job, change.config, change.file)
+            jobs.set_aside(db, job, with_sections(jobs.aside(db, job), change.sections))
             control = change.paced(control)
     jobs.set_control(db, job, replace(control, stop=False))
     take(db, job, commands, epoch, now_ms)

@@ -18,6 +18,7 @@ from backfill_cli.model.refill import Refill
 
 if TYPE_CHECKING:
     from backfill_cli.contracts import JobDefinition, SinkTable, SpoolEntry
+    from backfill_cli.model.aside import Aside
 
 
 class RunnerStore:
@@ -86,13 +87,15 @@ class RunnerStore:
             if progress is not None:
                 jobs.set_progress(db, self._job, progress)
 
-    def redefine(self, config: str, until: str, file: str) -> None:
-        """Later runs use this config and end at `until`. file: the one it was read from."""
+    def redefine(self, config: str, until: str, file: str, aside: Sequence["Aside"] | None = None) -> None:
+        """Later runs use this config and end at `until`. file: the one it was read from. aside: None: as it is."""
         with self._ours() as db:
             db.execute(
                 "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?",
                 [config, until, file or None, self._job],
             )
+            if aside is not None:
+                jobs.set_aside(db, self._job, aside)
 
     def redefined(
         self,

@@ -85,6 +85,21 @@ def standing(table: str, tables: Iterable[str], aside: Iterable[Aside]) -> Stand
     return None if before is None else Standing.ASIDE
 
 
+Section = tuple[str, str, str]
+"""A table, and its part of the config and of the upstream's options, as JSON."""
+
+
+def with_sections(tables: Iterable[Aside], sections: Iterable[Section]) -> tuple[Aside, ...]:
+    """The same, which come back with these sections."""
+    now = {table: (section, options) for table, section, options in sections}
+    return tuple(
+        replace(one, section=now[one.table][0], options=now[one.table][1])
+        if one.table in now and one.refill is None
+        else one
+        for one in tables
+    )
+
+
 def put_back(one: Aside, refill: int, goes_on: bool) -> Aside:
     """goes_on: its log goes on after the commit that its rows are at."""
     return replace(one, refill=refill, exact=goes_on and one.exact)

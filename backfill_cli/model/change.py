@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 
+from backfill_cli.model.aside import Section
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Control
 
@@ -19,7 +20,7 @@ class Change:
     options: the part of the upstream's options that is of the table that joins alone, as JSON.
     mark: nobody else can have chosen it; what the upstream holds for the table that joins has it.
     rates: the tables whose own rate changes, and to what; None: they have none.
-    refill: that makes the rows of a table right which is put back.
+    refill: that makes the rows of a table right which is put back. sections: of tables that are set aside.
     """
 
     config: str
@@ -32,6 +33,7 @@ class Change:
     mark: str = ""
     rates: tuple[tuple[str, float | None], ...] = ()
     refill: int | None = None
+    sections: tuple[Section, ...] = ()
 
     @property
     def stored(self) -> str:

@@ -13,11 +13,13 @@ from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import joined, require_absent, require_known, require_own_rows, require_removable
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
+    beside_aside,
     changed_keys,
     changed_rates,
     present,
     require_same,
     require_same_strategy,
+    sections_of,
 )
 from backfill_cli.errors import Command, SinkInUse, UsageError, command
 from backfill_cli.model.aside import Standing
@@ -33,13 +35,15 @@ def setting(name: str, config: JobConfig, catalog: Catalog) -> Change:
     """The change to this config. Raises UsageError for one that would give another result, or of another job."""
     require_of_job(name, config, Verb.SET)
     job = catalog.definition(name)
-    config = present(job, config)
-    require_same(job, config, lambda: catalog.change_logs.has_been_read(name))
-    with Resources(config) as resources:
-        require_same_strategy(job, config, resources.upstream)
-        require_aside(config, job.strategy, resources.upstream, job.pin)
-    keys, rates = changed_keys(job.config, config), changed_rates(job.config, config)
-    return Change(config.stored(), config.file, keys=tuple(keys), rates=rates)
+    own = present(job, config)
+    require_same(job, own, lambda: catalog.change_logs.has_been_read(name))
+    sections = sections_of(job, config)
+    with Resources(own) as resources:
+        require_same_strategy(job, own, resources.upstream)
+        require_aside(own, job.strategy, resources.upstream, job.pin)
+    before = beside_aside(job, config).stored()
+    keys, rates = changed_keys(before, config), changed_rates(before, config)
+    return Change(own.stored(), config.file, keys=tuple(keys), rates=rates, sections=sections)
 
 
 def require_of_job(name: str, config: JobConfig, verb: Verb) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from backfill_cli.errors import (
     start_over,
 )
 from backfill_cli.folders import folder_of
-from backfill_cli.model.aside import out
+from backfill_cli.model.aside import Section, out
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies import Strategy
@@ -213,6 +213,32 @@ def present(job: JobDefinition | None, config: JobConfig) -> JobConfig:
     return config.of_tables(named - aside) if aside & named and named - aside else config
 
 
+def beside_aside(job: JobDefinition, config: JobConfig) -> JobConfig:
+    """The job's config, with those tables that are set aside of which `config` says something, as they left."""
+    before, named = from_stored(job.config), {one.name for one in config.tables}
+    for one in out(job.aside):
+        if one.table in named:
+            before = before.with_table(json.loads(one.section), json.loads(one.options))
+    return before
+
+
+def sections_of(job: JobDefinition, config: JobConfig) -> tuple[Section, ...]:
+    """What this config says of tables that are set aside: they come back so.
+
+    Raises UsageError if one would give another result then.
+    """
+    named = {one["name"]: one for one in config.tree["tables"]}
+    aside = [one.table for one in out(job.aside) if one.table in named]
+    if not aside:
+        return ()
+    require_same(replace(job, config=beside_aside(job, config).stored()), config)
+
+    def told(part: object) -> str:
+        return json.dumps(part, ensure_ascii=False)
+
+    return tuple((table, told(named[table]), told(config.options_by_table(table))) for table in aside)
+
+
 _HOW_WRITTEN = (
     *(
         f"upstream.{side}{option}"
@@ -342,8 +368,7 @@ def edited(job: JobDefinition) -> Iterator[Limit]:
             now = load(file, before, of_job=keys)
     except BackfillError:
         return
-    now = present(job, now) if now.job.name == job.name else now
-    changed = changed_keys(job.config, now) if now.job.name == job.name else ()
+    changed = changed_keys(beside_aside(job, now).stored(), now) if now.job.name == job.name else ()
     if changed:
         said = f"resume does not read {job.config_file}, changed since the last start: {', '.join(changed)}"
         yield Limit(said, hint=command(f"set {job.name} --config {shlex.quote(job.config_file)}"), to="use it")

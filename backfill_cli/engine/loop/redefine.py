@@ -27,7 +27,7 @@ from backfill_cli.engine.job.join import (
 )
 from backfill_cli.engine.job.ownership import forget_strays, owners_sought
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import present, require_same, require_same_strategy, strategy_of
+from backfill_cli.engine.job.select import present, require_same, require_same_strategy, sections_of, strategy_of
 from backfill_cli.engine.job.side_tables import late_tables
 from backfill_cli.engine.loop.checkpoints import having, promised, with_table, without_table
 from backfill_cli.engine.staging.quarantine import side_name
@@ -42,7 +42,7 @@ from backfill_cli.errors import (
     command,
 )
 from backfill_cli.failpoint import hit
-from backfill_cli.model.aside import Aside, Standing, out, put_back
+from backfill_cli.model.aside import Aside, Standing, out, put_back, with_sections
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Recovered
 from backfill_cli.model.codec import decode, encode
@@ -193,7 +193,10 @@ def _configured(job: JobDefinition, change: Change, resources: Resources, catalo
     tables = (*job.tables, *late)
     resources.with_retries(lambda: resources.sink.prepare(job.name, tables, into_existing=True))
     config = resources.config.stored()
-    return _Made(replace(job, config=config, config_file=change.file or job.config_file, tables=tables))
+    sections = (*change.sections, *sections_of(job, from_stored(change.config)))  # set aside before, or since
+    aside = with_sections(job.aside, sections)
+    file = change.file or job.config_file
+    return _Made(replace(job, config=config, config_file=file, tables=tables, aside=aside))
 
 
 def _with_table(

@@ -26,6 +26,7 @@ from backfill_cli.engine.job.ownership import (
 )
 from backfill_cli.engine.job.resources import NoWatcher, Resources, Watcher
 from backfill_cli.engine.job.select import (
+    beside_aside,
     changed_keys,
     changed_rates,
     edited,
@@ -33,6 +34,7 @@ from backfill_cli.engine.job.select import (
     present,
     require_same,
     require_same_strategy,
+    sections_of,
     strategy_of,
 )
 from backfill_cli.engine.job.side_tables import late_tables
@@ -49,6 +51,7 @@ from backfill_cli.engine.spool.taker import taking
 from backfill_cli.engine.spool.upstream import SpooledUpstream, open_spooled
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, command
+from backfill_cli.model.aside import with_sections
 from backfill_cli.model.checkpoint import Owner, Recovered
 from backfill_cli.model.codec import encode
 from backfill_cli.model.guard import Order
@@ -79,7 +82,8 @@ def start(
     Raises UsageError for a config that would lead to a different result, Held while another runner has the job.
     """
     name = config.job.name
-    run, config = _Run(name, catalog, watcher or NoWatcher()), present(_definition(catalog, name), config)
+    run, whole = _Run(name, catalog, watcher or NoWatcher()), config
+    config = present(_definition(catalog, name), config)
     with (
         start_over_named(name, catalog),
         catalog.lock_job(name) as lock,
@@ -101,8 +105,9 @@ def start(
         require_same(known, config, lambda: catalog.change_logs.has_been_read(name))
         require_same_strategy(known, config, resources.upstream)
         require_aside(config, known.strategy, resources.upstream, known.pin)
-        changed, rates = changed_keys(known.config, config), changed_rates(known.config, config)
-        job = replace(known, until=until, config=config.stored(), config_file=config.file)
+        before, aside = beside_aside(known, whole).stored(), with_sections(known.aside, sections_of(known, whole))
+        changed, rates = changed_keys(before, whole), changed_rates(before, whole)
+        job = replace(known, until=until, config=config.stored(), config_file=config.file, aside=aside)
         return run.taken_up(
             job, config, resources, lock, unpause=False, changed=changed, rates=rates, pause=paused
         )
@@ -197,7 +202,7 @@ class _Run:
                 resources.with_retries(lambda: resources.sink.check(job.name, late, into_existing=False))
         job = replace(job, tables=(*job.tables, *late))
         with self._claimed(job, config, resources, lock) as (claim, heartbeat), ExitStack() as opened:
-            resources.with_retries(lambda: claim.store.redefine(job.config, job.until, job.config_file))
+            resources.with_retries(lambda: claim.store.redefine(job.config, job.until, job.config_file, job.aside))
             if late:
                 resources.with_retries(lambda: claim.store.widen(job.tables))
             if was_until not in (None, job.until):

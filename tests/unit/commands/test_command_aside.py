@@ -22,6 +22,7 @@ from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.contracts import JobDefinition, Source, TableSpec
 from backfill_cli.engine.job.aside import require_able, require_aside
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.job.select import sections_of
 from backfill_cli.engine.loop import aside as setting_aside
 from backfill_cli.engine.loop import recovery, redefine
 from backfill_cli.engine.loop.aside import not_put_back, of_one_table, refills_of, set_aside
@@ -39,6 +40,7 @@ from backfill_cli.errors import (
     UsageError,
     command,
 )
+from backfill_cli.model.aside import with_sections
 from backfill_cli.model.job import Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, SnapshotRead, Staged, StagedTable
@@ -324,6 +326,37 @@ def test_the_same_file_is_still_the_jobs_config(out: Scene) -> None:
     assert from_stored(job.config).retry.limit_s == 2
     assert [one.name for one in from_stored(job.config).tables] == ["orders"]
     assert out.run("plan", "--config", "job.toml").exit_code == 0
+
+
+@pytest.mark.parametrize("by", ["set", "start"])
+def test_it_comes_back_as_the_newest_config_has_it(out: Scene, by: str) -> None:
+    section = f'{REFUNDS}rate = 7\non_error = "set-aside"\n'
+    (out.folder / "job.toml").write_text(SHOP + section)
+    if by == "set":
+        said = out.run("set", "orders", "--config", "job.toml")
+        assert said.exit_code == 0, said.output
+        assert "tables.refunds.rate, tables.refunds.on_error" in said.stdout + said.stderr, said.output
+    else:
+        job = out.catalog.definition("orders")
+        now = with_sections(job.aside, sections_of(job, load(out.folder / "job.toml")))
+        with live(out) as claim:
+            claim.store.redefine(job.config, job.until, job.config_file, now)
+        stop(out)
+    assert out.run("refill", "orders", "--table", "refunds").exit_code == 0
+    with live(out) as claim:
+        taken(out, claim)
+    one = from_stored(out.catalog.definition("orders").config).table("refunds")
+    assert (one.rate, one.on_error) == (7, "set-aside")
+
+
+def test_a_section_with_which_it_could_not_come_back_is_refused(out: Scene) -> None:
+    (out.folder / "job.toml").write_text(SHOP + REFUNDS.replace('key = ["id"]', 'key = ["name"]'))
+    before = out.catalog.definition("orders")
+    assert sections_of(before, from_stored(before.config)) == (), "one that is not named stays as it is"
+    said = out.run("set", "orders", "--config", "job.toml")
+    assert said.exit_code == 2
+    assert "tables.refunds.key" in said.output
+    assert out.catalog.definition("orders") == before
 
 
 @pytest.mark.parametrize("state", ["aside", "back"])
