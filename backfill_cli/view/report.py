@@ -36,6 +36,7 @@ from backfill_cli.view.model import (
     refills_of,
     spell_aside,
     spell_dropping,
+    spell_not_yet,
     spell_phase,
     spell_quarantined,
     spell_refill,
@@ -50,6 +51,9 @@ from backfill_cli.view.reports import HISTORY, history_row
 LISTED = 50
 FOLDED = 950
 """Lines of a table that are shown, and those that can be unfolded."""
+
+LONG, LONG_FACT = 80, ' class="long"'
+"""From so many characters on a fact has a line of its own, not a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,15 @@ def standing(told: Reported) -> str:
         caught_up += f" after {spell_duration(max(0, (view.caught_up_ms or 0) - view.created_ms) / 1000)}"
     now = _now(told)
     both = [caught_up, now] if view.state in ("running", "done") else [now, caught_up]
-    return "; ".join(filter(None, both)) or str(view.state)
+    return "; ".join(filter(None, (*both, *_apart(view)))) or str(view.state)
+
+
+def _apart(view: JobView) -> list[str]:
+    """`without b, which is set aside`: the rest of the first line is of the other tables."""
+    return [
+        f"without {one.table}, which is set aside" if one.refill is None else f"{one.table} is being put back"
+        for one in view.aside
+    ]
 
 
 def _now(told: Reported) -> str:
@@ -205,7 +217,9 @@ def _at_work(view: JobView) -> str:
         return f"copying, {f'{view.rows_read:,} rows' if view.share is None else spell_share(view.share)}"
     if view.caught_up_ms is None:
         return f"catching up, lag {spell_lag(view.lag_s)}"
-    return "up to date" if view.pending_epochs == 0 else f"lag {spell_lag(view.lag_s)}"
+    if view.pending_epochs == 0:
+        return "" if any(one.refill is not None for one in view.aside) else "up to date"
+    return f"lag {spell_lag(view.lag_s)}"
 
 
 def _limit(view: JobView) -> str:
@@ -245,13 +259,15 @@ def _facts(told: Reported) -> str:
         *((("caught up", spell_moment(view.caught_up_ms)),) if view.caught_up_ms else ()),
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
+        *((("consistent", spell_not_yet(view)),) if view.converging and view.phase != "snapshot" else ()),
         *(("set aside", spell_aside(one)) for one in view.aside),
         *(("refill", spell_refill(one)) for one in refills_of(view)),
         *((("to be dropped", spell_dropping(view)),) if view.dropping else ()),
         *((("verified", spell_verified(verified)),) if verified is not None else ()),
     ]
     return "\n".join(
-        f'<div><dt>{_text(name)}</dt><dd dir="auto">{_text(value)}</dd></div>' for name, value in facts
+        f'<div{LONG_FACT * (len(value) > LONG)}><dt>{_text(name)}</dt><dd dir="auto">{_text(value)}</dd></div>'
+        for name, value in facts
     )
 
 

@@ -13,6 +13,7 @@ from view_builders import GROUPS, ledger, progress, row
 
 from backfill_cli.catalog import Run, SplitGroup, Taken
 from backfill_cli.catalog.lease import Lease
+from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Totals, Written
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Limit
@@ -162,6 +163,12 @@ def test_the_first_line_says_where_a_job_stands_and_what_to_type() -> None:
     assert first() == "copying, 42.1%"
     assert first(progress=replace(live, pending_epochs=3)) == "catching up, lag 1.2 s"
     assert first(progress=live, **caught_up) == "caught up after 2 m 30 s; up to date"
+    out = Aside("b", "{}", "{}", "[]", 1, 2, "a value that the sink cannot take, whatever else is done with it")
+    apart = first(progress=live, aside=(out,), **caught_up)
+    assert apart == "caught up after 2 m 30 s; up to date; without b, which is set aside"
+    back = first(progress=live, aside=(replace(out, refill=1),), **caught_up)
+    assert back == "caught up after 2 m 30 s; b is being put back"
+    assert '<div class="long"><dt>set aside</dt>' in page([], aside=(out,)), "it has a line of its own"
     assert first(state=JobState.DONE, live=False, progress=live, **caught_up) == "caught up after 2 m 30 s"
     assert first(state=JobState.PAUSED, control=paused) == "paused since TIME by me@box"
     stopped = {"state": JobState.STOPPED, "live": False, "lease": Lease(3)}
