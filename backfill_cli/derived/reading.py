@@ -171,9 +171,9 @@ class _Reader:
         while tokens and tokens[-1].token_type == TokenType.SEMICOLON:
             tokens.pop()
         if any(one.token_type == TokenType.SEMICOLON for one in tokens):
-            self.refuse("several statements", "leave one SELECT in derived.sql")
+            self.refuse("several statements", "leave one query in derived.sql")
         if not tokens:
-            self.refuse("no SQL", "write a SELECT in derived.sql")
+            self.refuse("no SQL", "write a query in derived.sql")
         self.tokens = tokens
         self.text = self.text[: tokens[-1].end + 1]
         self.closing = self._brackets()
@@ -190,7 +190,7 @@ class _Reader:
         """What is refused wherever it stands."""
         tree = self._tree(0, len(self.tokens))
         if not isinstance(tree, (exp.Select, exp.Union)):
-            self.refuse(f"no SELECT but {self.piece(0, len(self.tokens))}", "write one SELECT in derived.sql")
+            self.refuse(f"no SELECT but {self.piece(0, len(self.tokens))}", "write one query in derived.sql")
         for node in tree.walk():
             if isinstance(node, _OF_THE_MOMENT) or (
                 isinstance(node, (exp.Anonymous, exp.Func)) and _called(node) in MOMENT
@@ -295,7 +295,7 @@ class _Reader:
             if opened == at + 1 and self.closing[opened] + 1 < end:
                 self.refuse(
                     f"WITH {self.shown(at, self.closing[opened] + 1)}: columns are named in a list",
-                    "name them in its SELECT, by AS",
+                    "name them inside it, by AS",
                 )
             found = self.query(opened + 1, self.closing[opened], scope)
             scope = _Scope({**scope.queries, name: found})
@@ -314,12 +314,12 @@ class _Reader:
             what = f"{within} of " if within else ""
             self.refuse(
                 f"{what}{self.shown(start, end)}: not a SELECT",
-                "write SELECT … FROM …, without brackets around it",
+                "write it as a query without brackets around it",
             )
         tree = self._tree(start, end)
         if not isinstance(tree, exp.Select):
             self.refuse(
-                f"{self.shown(start, end)}: not a SELECT", "write SELECT … FROM …, without brackets around it"
+                f"{self.shown(start, end)}: not a SELECT", "write it as a query without brackets around it"
             )
         for name, value in tree.args.items():
             if value and name not in _TAKEN:
@@ -413,7 +413,7 @@ class _Reader:
         if side == "FULL":
             self.refuse(
                 "FULL JOIN: a row that comes takes away rows of both sides",
-                "write LEFT JOIN, or UNION ALL of two SELECTs",
+                "write LEFT JOIN, or UNION ALL of two queries",
             )
         if join.args.get("method") or kind not in ("", "INNER", "CROSS", "OUTER") or join.args.get("global_"):
             what = " ".join(filter(None, [str(join.args.get("method") or "").upper(), kind]))
@@ -701,7 +701,7 @@ class _Reader:
         ):
             self.refuse(
                 f"{_sql(group, self.engine)}: several sets of groups",
-                "write one SELECT for each, joined by UNION ALL",
+                "write a query for each, joined by UNION ALL",
             )
         if not group.expressions:
             self.refuse("GROUP BY without a column", "leave GROUP BY out")

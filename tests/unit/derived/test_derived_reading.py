@@ -43,9 +43,9 @@ REFUSED = {
         "correct derived.sql",
         COUNTED,
     ),
-    "nothing": (" ; ", "no SQL", "write a SELECT in derived.sql", COUNTED),
-    "two statements": (COUNTED + "; DROP TABLE orders", "several statements", "leave one SELECT", COUNTED),
-    "no SELECT": ("DELETE FROM orders", "no SELECT but DELETE", "write one SELECT", COUNTED),
+    "nothing": (" ; ", "no SQL", "write a query in derived.sql", COUNTED),
+    "two statements": (COUNTED + "; DROP TABLE orders", "several statements", "leave one query", COUNTED),
+    "no SELECT": ("DELETE FROM orders", "no SELECT but DELETE", "write one query", COUNTED),
     "LIMIT": (COUNTED + " LIMIT 10", "LIMIT", "keep all rows", COUNTED),
     "OFFSET": (COUNTED + " OFFSET 10", "OFFSET", "keep all rows", COUNTED),
     "a sample": ("SELECT status FROM orders TABLESAMPLE 10%", "sample", "keep all rows", COUNTED),
@@ -109,10 +109,10 @@ REFUSED = {
     "a list of columns after WITH": (
         "WITH w(a) AS (SELECT status FROM orders) SELECT a AS status FROM w",
         "columns are named in a list",
-        "name them in its SELECT, by AS",
+        "name them inside it, by AS",
         "WITH w AS (SELECT status AS a FROM orders) SELECT a AS status FROM w",
     ),
-    "FROM first": ("FROM orders SELECT status", "not a SELECT", "write SELECT … FROM …", COUNTED),
+    "FROM first": ("FROM orders SELECT status", "not a SELECT", "write it as a query", COUNTED),
     "WINDOW": (
         "SELECT status FROM orders QUALIFY row_number() OVER w = 1 WINDOW w AS (PARTITION BY status ORDER BY id)",
         "WINDOWS in",
@@ -292,7 +292,7 @@ REFUSED = {
     "ROLLUP": (
         "SELECT status, count(*) AS n FROM orders GROUP BY ROLLUP (status)",
         "several sets of groups",
-        "write one SELECT for each, joined by UNION ALL",
+        "write a query for each, joined by UNION ALL",
         COUNTED,
     ),
     "a column that is not there": (
