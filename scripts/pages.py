@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli import registry
 from backfill_cli.catalog.store import shipped_migrations
+from backfill_cli.config.derived import DerivedSection
 from backfill_cli.config.schema import Schema, options_by_type, with_type
 from backfill_cli.config.sections import GuardSection, JobFile, Table
 from backfill_cli.manual import files
@@ -36,6 +37,8 @@ def config() -> str:
             lines += _of_two_systems() if name == "upstream" else []
         elif name == "tables":
             lines += _section("[[tables]]", Table.model_json_schema(by_alias=True))
+        elif name == "derived":
+            lines += _section("[[derived]]", DerivedSection.model_json_schema(by_alias=True))
         elif name == "guards":
             lines += _section("[[guards]]", GuardSection.model_json_schema(by_alias=True))
         else:
@@ -148,7 +151,8 @@ A job is one TOML file; `backfill init` writes one to start from, `backfill plan
   reference is stored, the value is read when something connects. An option that holds a secret, or whose name says
   so, accepts only references; a secret in plain text is refused, also inside another value (`token=…`). A path
   holds none, not even by a reference: no signed URL (SAS, presigned), no `user:password@`.
-* What determines the result cannot change once a job exists: upstream, tables, keys, targets, transforms and sink.
+* What determines the result cannot change once a job exists: upstream, tables, keys, targets, transforms, derived
+  tables and sink.
   Options that let a job continue after it met something new can change (`ignore`, `sparse`, `accept_growth`; for
   change files `consecutive`, `columns` and `tables`, and `decimals` and `timestamps` if they were not given
   before). So can `[barrier]`, `[throttle]`, `[catch_up]`, `[retry]`, `[spool]`, `[spark]`, `[hooks]`,

@@ -12,6 +12,7 @@ from backfill_cli.model.aside import Aside
 from backfill_cli.model.aside import read as read_aside
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, TablePartitions, Written
 from backfill_cli.model.deadline import Outlook
+from backfill_cli.model.derived import Derived, derived_in
 from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit
@@ -30,7 +31,7 @@ class JobRow:
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
     verified: the tables of its last verify. config_file: that of its last start; empty if not known. created:
     whether the catalog has the job; else it is being created, or its start was killed. refills: those that are
-    pending, and the newest. aside: tables that are set aside, or are being put back.
+    pending, and the newest. aside: tables that are set aside, or are being put back. derived: its derived tables.
     """
 
     name: str
@@ -53,6 +54,7 @@ class JobRow:
     refills: tuple[Refill, ...] = ()
     dropping: tuple[str, ...] = ()
     aside: tuple[Aside, ...] = ()
+    derived: tuple[Derived, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -101,7 +103,8 @@ def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
     found = db.execute(
         """SELECT name, state, reason, why, phase, epoch, paused_by, paused_since_ms, rate, stop_asked, pause_all,
                   holds, table_rates, progress, strategy, until, created_ms, caught_up_ms,
-                  coalesce(config_file, ''), aside, coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
+                  coalesce(config_file, ''), aside, CASE WHEN contains(config, '"derived"') THEN config END,
+                  coalesce(token, 0), owner, host, pid, claimed_ms, renewed_ms
            FROM jobs LEFT JOIN leases ON leases.job = jobs.name ORDER BY created_ms, name"""
     ).fetchall()
     return tuple(_row(row) for row in found)
@@ -109,7 +112,7 @@ def rows(db: DuckDBPyConnection) -> tuple[JobRow, ...]:
 
 def _row(row: tuple[Any, ...]) -> JobRow:
     name, state, reason, why, phase, epoch, *control = row[:13]
-    progress, strategy, until, created_ms, caught_up_ms, config_file, aside = row[13:20]
+    progress, strategy, until, created_ms, caught_up_ms, config_file, aside, config = row[13:21]
     return JobRow(
         name=name,
         state=JobState(state),
@@ -122,10 +125,11 @@ def _row(row: tuple[Any, ...]) -> JobRow:
         until=until,
         created_ms=created_ms,
         caught_up_ms=caught_up_ms,
-        lease=Lease(*row[20:]),
+        lease=Lease(*row[21:]),
         live=False,
         config_file=config_file,
         aside=read_aside(aside),
+        derived=derived_in(config or ""),
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from backfill_cli.config import by_table
 from backfill_cli.config.connectors import known, of_one_system, options_of, sink_of, upstream_of
+from backfill_cli.config.derived import DerivedSection
 from backfill_cli.config.faults import spell_faults, spell_path, table_faults
 from backfill_cli.config.loading import (
     absolute,
@@ -89,6 +90,7 @@ class JobConfig:
     spark: Spark
     hooks: Hooks
     guards: tuple[GuardSection, ...] = ()
+    derived: tuple[DerivedSection, ...] = ()
     file: str = field(default="", compare=False)
     only: Mapping[str, tuple[Condition, ...]] = field(default_factory=dict, compare=False)
 
@@ -254,6 +256,10 @@ class JobConfig:
             "sink": {"type": sink["type"], **sink_of(sink).fingerprint(self.sink)},
             "tables": {table.name: self._table_fingerprint(table) for table in self.tables},
         }
+        if self.derived:  # older jobs have none, and no word of it in their fingerprints
+            parts["derived"] = {
+                one.name: {"target": one.sink_name, "key": one.key, "sql": one.sql} for one in self.derived
+            }
         plain: Tree = json.loads(json.dumps(parts))
         return plain
 
@@ -364,7 +370,7 @@ def _checked(
     if file is None or upstream is None or sink is None or faults:
         raise ConfigError(source, faults, hint)
     sections = {name: getattr(file, name) for name in JobFile.model_fields}
-    lists = {"tables": tuple(file.tables), "guards": tuple(file.guards)}
+    lists = {name: tuple(getattr(file, name)) for name in ("tables", "guards", "derived")}
     return JobConfig(tree, **{**sections, **lists, "upstream": upstream, "sink": sink})
 
 

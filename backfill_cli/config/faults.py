@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from backfill_cli.config.derived import DerivedSection
 from backfill_cli.config.sections import Table, Transform
 from backfill_cli.model.units import spell_known
 
@@ -112,9 +113,29 @@ def table_faults(tree: Tree) -> list[str]:
             faults += _live_faults(index, table.live, tables)
         if table.transform is not None:
             faults += _transform_faults(table.transform, [table], ("tables", index, "transform"))
+    faults += _derived_faults(tree, tables)
     sharing = [table for table in tables.values() if table.transform is None]
     for transform in _well_formed(Transform, [tree.get("transform", {})]).values():
         faults += _transform_faults(transform, sharing, ("transform",))
+    return faults
+
+
+def _derived_faults(tree: Tree, tables: Mapping[int, Table]) -> list[str]:
+    """Faults if a derived table has the name, or the target, of a table or of another derived table."""
+    named = {table.name.lower(): f"tables[{index}]" for index, table in tables.items()}
+    placed = {table.sink_name.lower(): f"tables[{index}]" for index, table in tables.items()}
+    lived = {table.live.lower(): f"tables[{index}]" for index, table in tables.items() if table.live is not None}
+    told, faults = tree.get("derived"), []
+    for index, derived in _well_formed(DerivedSection, told if isinstance(told, list) else []).items():
+        own = f"derived[{index}]"
+        if (other := named.setdefault(derived.name.lower(), own)) != own:
+            faults.append(f"{own}.name: {derived.name} is also the name of {other}")
+            continue
+        at = f"{own}.{'name' if derived.target is None else 'target'}: {derived.sink_name}"
+        if (other := placed.setdefault(derived.sink_name.lower(), own)) != own:
+            faults.append(f"{at} is also the target of {other}")
+        elif derived.sink_name.lower() in lived:
+            faults.append(f"{at} is also the live name of {lived[derived.sink_name.lower()]}")
     return faults
 
 

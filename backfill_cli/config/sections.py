@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -16,6 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from backfill_cli.config.derived import DerivedSection
+from backfill_cli.config.section import Section, TableName, columns_differ
 from backfill_cli.contracts.options import STORED, FilePath
 from backfill_cli.model.deadline import FLOOR, Deadline, finish_ms
 from backfill_cli.model.guard import Guard, Limited, Rule, Window
@@ -26,20 +27,11 @@ DEFAULT_SPOOL = ".backfill/spool"
 JOB_NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,62}")
 """A command takes a name that begins with `-` for an option."""
 
-TABLE_NAME_AT_MOST = 200
-_PATH_PART = re.compile(r"[/\\\x00-\x1f\x7f]|\.\.")
-
 Duration = Annotated[
     float,
     BeforeValidator(duration_s),
     WithJsonSchema({"type": ["string", "number"], "examples": ["500ms", "1s", "30m"], "description": "duration"}),
 ]
-
-
-class Section(BaseModel):
-    """A TOML table: unknown keys are faults, and errors never contain values."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
 
 
 def _setting(value: Any) -> Any:
@@ -131,21 +123,19 @@ def _key_may_be_left_out(schema: dict[str, Any]) -> None:
 class Table(Section):
     model_config = ConfigDict(json_schema_extra=_key_may_be_left_out)
 
-    name: str = Field(min_length=1, description="The table's name upstream; it replaces `{table}` in paths.")
+    name: TableName = Field(description="The table's name upstream; it replaces `{table}` in paths.")
     key: list[Annotated[str, Field(min_length=1)]] = Field(
         min_length=1,
         description="Columns that identify a row, by their names upstream. Required, except for PostgreSQL "
         "(default: the primary key), and for a Kafka topic's events (default: partition and offset) and changes "
         "of Debezium (default: the columns of the records' keys).",
     )
-    target: str | None = Field(
+    target: TableName | None = Field(
         default=None,
-        min_length=1,
         description='The table in the sink, `"schema.name"` or a name. Default: the name upstream.',
     )
-    live: str | None = Field(
+    live: TableName | None = Field(
         default=None,
-        min_length=1,
         description='The name that people query, `"schema.name"` or a name. `backfill cutover` makes it a view of '
         "the target, and keeps what had this name before.",
     )
@@ -163,23 +153,10 @@ class Table(Section):
     transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
     on_error: OnError | None = Field(default=None, description="Replaces `job.on_error` for this table.")
 
-    @field_validator("name", "target", "live")
-    @classmethod
-    def _no_path(cls, name: str | None) -> str | None:
-        # Names become parts of paths: staged files, log files, {table} of an upstream.
-        if name is not None and (_PATH_PART.search(name) or name == "." or len(name) > TABLE_NAME_AT_MOST):
-            raise ValueError(
-                f"a table's name is at most {TABLE_NAME_AT_MOST} characters, without /, \\, .. or control "
-                "characters; it is not a path"
-            )
-        return name
-
     @field_validator("key")
     @classmethod
     def _key_columns_differ(cls, key: list[str]) -> list[str]:
-        if len({column.lower() for column in key}) < len(key):
-            raise ValueError("names a column more than once")
-        return key
+        return columns_differ(key)
 
     @property
     def sink_name(self) -> str:
@@ -519,6 +496,10 @@ class JobFile(Section):
     job: Job
     upstream: dict[str, Any]
     tables: list[Table] = Field(min_length=1)
+    derived: list[DerivedSection] = Field(
+        default_factory=list,
+        description="Tables of the sink that equal a SELECT over the job's tables at every commit.",
+    )
     sink: dict[str, Any]
     transform: Transform = Transform()
     barrier: Barrier = Barrier()

@@ -31,6 +31,7 @@ from backfill_cli.contracts.sink import (
     StatePlace,
     Survey,
     Swap,
+    derived_table,
 )
 from backfill_cli.contracts.source import (
     ArrowTasks,
@@ -110,6 +111,7 @@ __all__ = [
     "Told",
     "Unanswered",
     "UpstreamConnector",
+    "derived_table",
     "named_after",
     "require_columns",
     "without_config",

@@ -21,6 +21,7 @@ from backfill_cli.model.derived import Derived
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.reports import PlannedDerived
+from backfill_cli.model.verify import DifferentRow
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -46,6 +47,11 @@ class SinkTable:
     plain_inserts: bool = True
     side: bool = False
     place: tuple[str, ...] | None = None
+
+
+def derived_table(derived: Derived) -> SinkTable:
+    """A derived table as far as its place is concerned: without columns."""
+    return SinkTable(derived.name, derived.target, derived.key, "{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +121,17 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class ComparedDerived:
-    """A derived table beside its SELECT. rows: of the SELECT. missing, extra: of the table.
+    """A derived table beside its SELECT. rows: of the SELECT; held: of the table. missing, extra, changed: by key.
 
-    held: its own rows. filled: whether it has been filled; if not, nothing was compared.
+    different: the first of these. filled: whether it has been filled; if not, nothing was compared.
     """
 
     rows: int = 0
     held: int = 0
     missing: int = 0
     extra: int = 0
+    changed: int = 0
+    different: tuple[DifferentRow, ...] = ()
     filled: bool = True
 
 
@@ -151,8 +159,8 @@ class Derives(Contract):
         """
 
     @abstractmethod
-    def renew(self, job: str, names: Sequence[str]) -> None:
-        """The next commit fills these anew."""
+    def renew(self, job: str, derived: Sequence[Derived]) -> None:
+        """These are empty, and the next commit fills them anew."""
 
 
 class SinkCopy(Contract):
@@ -173,8 +181,13 @@ class SinkCopy(Contract):
         """
         return None
 
-    def compare(self, derived: Derived, others: Sequence[Derived], tables: Sequence[SinkTable]) -> ComparedDerived:
-        """A derived table beside its SELECT over this copy. others, tables: what it can read."""
+    def compare(
+        self, derived: Derived, others: Sequence[Derived], tables: Sequence[SinkTable], named: int
+    ) -> ComparedDerived:
+        """A derived table beside its SELECT over this copy; floating-point numbers are compared to 12 digits.
+
+        others: all derived tables, and tables: what it can read. named: at most so many differing keys are named.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -1,13 +1,15 @@
 """What a runner works with beside source and sink: the catalog, a job, its spooled and staged epochs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from backfill_cli.contracts.sink import SinkTable
 from backfill_cli.contracts.source import TakenTable
 from backfill_cli.model.aside import Aside, Standing, out, standing
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
+from backfill_cli.model.codec import decode
+from backfill_cli.model.derived import Derived, derived_in
 from backfill_cli.model.job import Command, Control, JobState
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan, Staged
@@ -34,6 +36,25 @@ class JobDefinition:
     tables: tuple[SinkTable, ...]
     config_file: str = ""
     aside: tuple[Aside, ...] = ()
+
+    @property
+    def derived(self) -> tuple[Derived, ...]:
+        """Its derived tables, which its config has."""
+        return derived_in(self.config)
+
+    @property
+    def beside(self) -> tuple[SinkTable, ...]:
+        """The sink's tables of those that are set aside, with the columns that they have."""
+        return tuple(
+            replace(one, schema=aside.sink_schemas.get(one.name, one.schema))
+            for aside in out(self.aside)
+            for one in decode(tuple[SinkTable, ...], aside.tables)
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """All that its sink has of it by name: tables, those of unreadable rows, and derived tables."""
+        return [*(one.name for one in self.tables), *(one.name for one in self.derived)]
 
     @property
     def has_tables_to_itself(self) -> bool:

@@ -16,7 +16,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
 from backfill_cli.derived.query import All, Item, Leaf, Select, Values
-from backfill_cli.errors import UsageError, in_config
+from backfill_cli.errors import Hint, UsageError, in_config
 from backfill_cli.model.derived import Base, Derived
 
 ORDER_FREE = frozenset(
@@ -186,6 +186,10 @@ class _Reader:
         at = f": {where['description']}, line {where['line']}, column {where['col']}" if where else ""
         self.refuse(f"its SQL cannot be read{at}", "correct derived.sql")
 
+    def unclear(self, start: int, end: int) -> NoReturn:
+        """What the parser took, and no rule here knows."""
+        self.refuse(f"its SQL cannot be read near {self.shown(start, end)}", "correct derived.sql")
+
     def _whole(self) -> None:
         """What is refused wherever it stands."""
         tree = self._tree(0, len(self.tokens))
@@ -318,9 +322,7 @@ class _Reader:
             )
         tree = self._tree(start, end)
         if not isinstance(tree, exp.Select):
-            self.refuse(
-                f"{self.shown(start, end)}: not a SELECT", "write it as a query without brackets around it"
-            )
+            self.unclear(start, end)
         for name, value in tree.args.items():
             if value and name not in _TAKEN:
                 self.refuse(f"{name.strip('_').upper()} in {self.shown(start, end)}", "leave it out")
@@ -367,7 +369,7 @@ class _Reader:
             is_from = kind == TokenType.FROM and TokenType.FROM not in found
             if (is_from and self.tokens[at - 1].token_type != TokenType.DISTINCT) or kind in _CLAUSES:
                 if kind in found:
-                    self.refuse(f"{self.tokens[at].text} twice", "correct derived.sql")
+                    self.unclear(at, end)
                 found[kind] = at
         return found
 
@@ -459,7 +461,7 @@ class _Reader:
             (at for at in self.flat(begin, stop) if tokens[at].token_type in (TokenType.ON, TokenType.USING)), stop
         )
         if begin >= on_at:
-            self.refuse("its SQL cannot be read: nothing to join", "correct derived.sql")
+            self.unclear(begin - 1, stop)
         if tokens[begin].token_type == TokenType.L_PAREN:
             end = self.closing[begin] + 1
             first = tokens[begin + 1].token_type
@@ -531,7 +533,7 @@ class _Reader:
             columns = [(one, self.engine.quoted(one)) for one in listed]
             at = self.closing[at] + 1
         if at < stop:
-            self.refuse(f"FROM … {self.shown(begin, stop)}", "leave it out")
+            self.unclear(begin, stop)
         return name, " " + self.piece(begin, at), tuple(columns)
 
     def _base(self, parts: Sequence[str], said: str) -> Base:
@@ -559,10 +561,7 @@ class _Reader:
             self.refuse("a comma before FROM", "leave it out")
         spans = list(zip([start, *(at + 1 for at in cuts)], [*cuts, end], strict=True))
         if len(spans) != len(tree.expressions):
-            self.refuse(
-                f"SELECT {self.shown(start, end)}: its columns cannot be told apart",
-                "write each as: expression AS name",
-            )
+            self.unclear(start, end)
         items: list[Item] = []
         for (begin, stop), node in zip(spans, tree.expressions, strict=True):
             items += self._item(begin, stop, node, columns, named)
@@ -736,8 +735,9 @@ MAKE_COLUMN = "let the upstream, or the table's transform, make columns of it"
 OF_ROWS = "use a column of the rows, and compare it with the time where the table is queried"
 
 
-def refusal(name: str, what: str, hint: str) -> UsageError:
-    return UsageError(f"derived table {name!r}: {what}", in_config(hint))
+def refusal(name: str, what: str, hint: Hint | str) -> UsageError:
+    hint = in_config(hint)
+    return UsageError(f"derived table {name!r}: {what}", hint)
 
 
 class _Columns:

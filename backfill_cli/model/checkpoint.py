@@ -164,7 +164,7 @@ class Progress:
     headroom: how long the upstream keeps what is not read yet, as last asked; None if it has not been, or does not
     tell. refill: the comparison that is under way beside the loop. deadline: of the snapshot, until it is read.
     failures: of this run, after each of which it was tried again, by cause; see model.failures.
-    partitions_added: see UpstreamView.added.
+    partitions_added: see UpstreamView.added. beside: the phase is that of tables which joined later.
     """
 
     phase: Phase
@@ -211,6 +211,7 @@ class Progress:
     deadline: Outlook | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
     partitions_added: int | None = None
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

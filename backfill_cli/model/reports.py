@@ -112,7 +112,8 @@ class ReadByDerived:
 class PlannedDerived:
     """One derived table. columns: (name, type) as the sink's engine has them. reads: in the order of its SELECT.
 
-    notes: what to know of it, a sentence each.
+    found_by: columns of the key by which its rows are computed again; empty if it is one row. notes: what to know
+    of it, a sentence each.
     """
 
     name: str
@@ -120,6 +121,7 @@ class PlannedDerived:
     key: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
     reads: tuple[ReadByDerived, ...]
+    found_by: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -139,7 +141,7 @@ class PlanReport:
     quarantined; they have no splits.
     running: whether a runner has the job. then: what to type next, if nothing is refused. headroom: how long the
     upstream keeps what a job that begins now has not read; None if that is not asked. guards: what each says.
-    deadline: when the snapshot is to be read; None for any time.
+    deadline: when the snapshot is to be read; None for any time. derived: what is kept beside the tables.
     """
 
     job: str
@@ -166,6 +168,7 @@ class PlanReport:
     headroom: Headroom | None = None
     guards: tuple["GuardTold", ...] = ()
     deadline: "PlannedDeadline | None" = None
+    derived: tuple[PlannedDerived, ...] = ()
 
     def spell_amount(self, tables: Sequence[PlannedTable]) -> str:
         """`200,000 rows, 4.0 MB`; of a log read by offsets `at most 21 records`: not each is a row."""

@@ -40,7 +40,8 @@ class TableVerdict:
 
     missing: rows that the sink lacks. extra: rows that only the sink has, including further copies of a row.
     changed: keys that occur once on both sides, with different values. rows: the first differences, at most as
-    many as were requested.
+    many as were requested. derived: whether it is a derived table, which is compared with its SELECT over the
+    sink's tables: what is said of the upstream is said of that. filled: whether it has been; if not, it is empty.
     """
 
     table: str
@@ -54,6 +55,8 @@ class TableVerdict:
     missing: int = 0
     extra: int = 0
     changed: int = 0
+    derived: bool = False
+    filled: bool = True
 
 
 @dataclass(frozen=True, slots=True)

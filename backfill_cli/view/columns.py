@@ -4,7 +4,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
-from backfill_cli.model.reports import FieldRead, PlannedTable
+from backfill_cli.model.reports import FieldRead, PlannedDerived, PlannedTable
 from backfill_cli.view.console import interactive, wrapped
 
 _INDENT = 6
@@ -38,6 +38,30 @@ def column_lines(table: PlannedTable) -> list[str]:
         *_lines([*before], told),
         *rest,
     ]
+
+
+def derived_lines(table: PlannedDerived) -> list[str]:
+    """A derived table: its columns, and how changes of what it reads reach its rows, as a drawing.
+
+    a change reaches its rows:
+      public.orders     o.customer_id ─┐
+      public.customers  c.id ──────────┴─→ country, day
+    """
+    name = table.name if table.name == table.target else f"{table.name} → {table.target}"
+    key = f"key {', '.join(table.key)}" if table.key else "one row"
+    lines = [f"derived table {name}: a SELECT; {key}", *_lines(table.columns, {}), "  a change reaches its rows:"]
+    names = [one.table for one in table.reads]
+    called = [
+        ", ".join(f"{one.named}.{column}" for column in one.by) if one.by else f"all of {one.named}"
+        for one in table.reads
+    ]
+    to, last = ", ".join(table.found_by) or "its one row", len(names) - 1
+    left, right = max(map(len, names)), max(map(len, called))
+    for at, (read, by) in enumerate(zip(names, called, strict=True)):
+        joint = "" if not last else "─┐" if at == 0 else "─┤" if at < last else "─┴"
+        end = f"─→ {to}" if at == last else ""
+        lines.append(f"    {read:<{left}}  {by} {'─' * (right - len(by))}{joint}{end}")
+    return [*lines, *(wrapped(f"  note: {one}", 8) for one in table.notes)]
 
 
 def _lines(columns: Iterable[tuple[str, str]], told: dict[str, str]) -> list[str]:

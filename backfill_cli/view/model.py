@@ -153,6 +153,19 @@ class AsideView:
 
 
 @dataclass(frozen=True, slots=True)
+class DerivedView:
+    """A derived table. filled: whether it equals its SELECT at each commit; otherwise it is empty.
+
+    key: empty if it is one row.
+    """
+
+    name: str
+    target: str
+    key: Sequence[str]
+    filled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Refilled:
     """A refill that was asked for, cancelled, or waited for. id: of the command in the catalog."""
 
@@ -180,7 +193,8 @@ class JobView:
     rows inserted, upserted and deleted, by table and by the phase in which they were, since the job began. rate:
     rows/s of all tables together, table_rates: of each table that has a limit of its own. dropping: the sink's
     tables that left the job with their rows, until the first commit after they are dropped. aside:
-    tables without which the job goes on after an error of theirs, and those that are being put back.
+    tables without which the job goes on after an error of theirs, and those that are being put back. derived: its
+    derived tables.
     transient_failures: of the last run, those after which it tried again, by cause: an SQLSTATE, the name of an
     error of Kafka or of the operating system, or a class; at most 32 of them, and `others`.
     partitions_added: to the topics since the job began, or since their table joined it; None without topics, and
@@ -248,6 +262,7 @@ class JobView:
     transient_failures: Mapping[str, int] = field(default_factory=dict)
     partitions_added: int | None = None
     aside: Sequence[AsideView] = ()
+    derived: Sequence[DerivedView] = ()
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -338,6 +353,7 @@ def job_view(
         written={table: {Phase(at): n for at, n in by.items()} for table, by in progress.written.items()},
         table_rates=row.control.rates,
         aside=tuple(aside_view(one, row.name) for one in row.aside),
+        derived=derived_views(row, progress),
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
@@ -363,6 +379,20 @@ def spell_aside(one: AsideView) -> str:
     at = f"its rows are those of commit {one.epoch}" if one.epoch else "its rows are those of no commit"
     back = f"; to put it back: {one.error.hint}" if one.error.hint else ""
     return f"{one.table} since {spell_moment(one.since_ms)}, {at}{keeps}: {one.error.text}{back}"
+
+
+def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
+    """They are filled by the first commit past the snapshot; a table that joins later does not change that."""
+    filled = committed_epoch(row) > 0 and (progress.phase != Phase.SNAPSHOT or progress.beside)
+    return tuple(DerivedView(one.name, one.target, one.key, filled) for one in row.derived)
+
+
+def spell_derived(one: DerivedView) -> str:
+    """`revenue → main.revenue: equals its SELECT at each commit`."""
+    name = one.name if one.name == one.target else f"{one.name} → {one.target}"
+    if one.filled:
+        return f"{name}: equals its SELECT at each commit"
+    return f"{name}: empty, filled by the commit that ends the snapshot"
 
 
 def spell_not_yet(view: JobView) -> str:

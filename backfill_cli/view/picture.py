@@ -49,6 +49,7 @@ from backfill_cli.view.model import (
     spell_age,
     spell_aside,
     spell_deadline,
+    spell_derived,
     spell_dropping,
     spell_eta,
     spell_failures,
@@ -440,6 +441,7 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("rates", spell_table_rates(view.table_rates), QUIET))
     if view.dropping:
         facts.append(("to be dropped", spell_dropping(view), QUIET))
+    facts += [("derived", spell_derived(one), QUIET) for one in view.derived]
     facts += [("set aside", spell_aside(one), WARN) for one in view.aside]
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))

@@ -20,7 +20,7 @@ from backfill_cli.model.units import (
     spell_number,
     spell_size,
 )
-from backfill_cli.view.columns import column_lines
+from backfill_cli.view.columns import column_lines, derived_lines
 from backfill_cli.view.console import (
     RED,
     RESET,
@@ -87,6 +87,8 @@ def plan_text(report: PlanReport) -> str:
         lines += ["", *_table_lines(table, report.spell_amount([table]))]
     for table in report.side_tables:
         lines += ["", f"table {table.target}: for rows that cannot be read", *column_lines(table)]
+    for derived in report.derived:
+        lines += ["", *derived_lines(derived)]
     said = [f"start would refuse: {one}" for one in report.refused]
     said += [wrapped(f"warning: {one}", 9) for one in report.warnings]
     said += [wrapped(f"note: {one}", 6) for one in report.notes]

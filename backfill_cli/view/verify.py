@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from shlex import quote
 
 from backfill_cli.errors import Hint, VerifyMismatch, command
-from backfill_cli.model.units import spell_duration, spell_epoch, spell_moment, spell_share
+from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_share
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyProgress, VerifyReport
 from backfill_cli.view.console import CLEARED, answer, answer_json, interactive, say, shown_lines, wrapped
 from backfill_cli.view.model import spell_not_compared
@@ -38,8 +38,9 @@ def show_verify(report: VerifyReport, as_json: bool) -> None:
             else fix_hint(report)
             or command(f"drop {report.job} --confirm {report.job}") + ", then start into a new table"
         )
+        of = "its SELECT" if all(table.derived or table.equal for table in report.tables) else "its upstream"
         raise VerifyMismatch(
-            f"job {report.job!r}: {', '.join(different)} differs from its upstream at commit {report.epoch}", hint
+            f"job {report.job!r}: {', '.join(different)} differs from {of} at commit {report.epoch}", hint
         )
 
 
@@ -65,6 +66,10 @@ def fix_hint(report: VerifyReport) -> Hint:
 def verify_text(report: VerifyReport) -> str:
     """A verdict in lines: the job, its tables, and for each that differs, the ranges and the first rows."""
     equal = "upstream and sink are equal" if report.equal else "upstream and sink differ"
+    if all(table.equal or table.derived for table in report.tables) and not report.equal:
+        equal = "derived tables differ from their SELECTs"
+    elif all(table.derived for table in report.tables):
+        equal = "derived tables are equal to their SELECTs"
     part = "" if report.sample is None else f" in a sample of {spell_share(report.sample)} of the keys"
     part += f" in the keys {report.keys}" if report.keys else ""
     part += spell_not_compared(sum(report.not_compared.values()))
@@ -113,11 +118,18 @@ def fix_lines(report: VerifyReport, what: str) -> list[str]:
 
 def _table_lines(table: TableVerdict) -> Iterator[str]:
     name = table.table if table.table == table.target else f"{table.table} → {table.target}"
-    if table.equal:
-        yield f"table {name}: equal, {table.rows_upstream:,} rows compared"
+    kind, to = ("derived table", " to its SELECT") if table.derived else ("table", "")
+    if not table.filled:
+        yield f"{kind} {name}: not filled yet; it waits for the snapshot"
         return
+    if table.equal:
+        rows = spell_count(table.rows_upstream, "row") if table.derived else f"{table.rows_upstream:,} rows"
+        yield f"{kind} {name}: equal{to}, {rows} compared"
+        return
+    by = "by its SELECT" if table.derived else "upstream"
+    held = "in the table" if table.derived else "in the sink"
     yield (
-        f"table {name}: different, {table.rows_upstream:,} rows upstream, {table.rows_sink:,} in the sink: "
+        f"{kind} {name}: different, {table.rows_upstream:,} rows {by}, {table.rows_sink:,} {held}: "
         f"{table.missing:,} missing, {table.extra:,} extra, {table.changed:,} changed"
     )
     for part in table.different[:RANGES_SHOWN]:
@@ -129,15 +141,15 @@ def _table_lines(table: TableVerdict) -> Iterator[str]:
     if keys < table.missing + table.extra + table.changed:
         yield f"  the first {keys:,} of them:"
     for row in table.rows:
-        yield f"  {_row(row)}"
+        yield f"  {_row(row, by, held)}"
 
 
-def _row(row: DifferentRow) -> str:
-    key = ", ".join(f"{column} = {_value(value)}" for column, value in row.key)
+def _row(row: DifferentRow, by: str, held: str) -> str:
+    key = ", ".join(f"{column} = {_value(value)}" for column, value in row.key) or "its row"
     upstream, sink = _value(row.upstream), _value(row.sink)
     if row.column is None:
-        return f"{key}: {row.upstream} upstream, {row.sink} in the sink"
-    return f"{key}: {row.column} is {upstream} upstream, {sink} in the sink"
+        return f"{key}: {row.upstream} {by}, {row.sink} {held}"
+    return f"{key}: {row.column} is {upstream} {by}, {sink} {held}"
 
 
 def _value(value: str | None) -> str:

@@ -3,9 +3,11 @@
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
+from derived_contract import DerivedContract, Query
 from duckdb_processes import (
     commit_in_a_child,
     commit_until_full,
@@ -29,7 +31,9 @@ def read_file(path: Path, target: str) -> list[Row]:
         return con.sql(f"SELECT * FROM {target} ORDER BY id").to_arrow_table().to_pylist()
 
 
-class TestDuckDBSink(SinkContract):
+class TestDuckDBSink(SinkContract, DerivedContract):
+    volatile = "current_transaction_id()"
+
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
         return tmp_path / "w.duckdb"
@@ -41,6 +45,14 @@ class TestDuckDBSink(SinkContract):
     @pytest.fixture
     def read(self, path: Path) -> Read:
         return lambda target: read_file(path, target)
+
+    @pytest.fixture
+    def query(self, path: Path) -> Query:
+        def ask(sql: str) -> list[tuple[Any, ...]]:
+            with duckdb.connect(str(path)) as con:
+                return con.execute(sql).fetchall()
+
+        return ask
 
     def test_the_file_is_closed_between_calls(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:
         sink.commit(epochs.next(inserts=rows((1, "a"))))

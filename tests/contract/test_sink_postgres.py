@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
 import pytest
+from derived_contract import DerivedContract, Query
 from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
@@ -28,7 +30,9 @@ from backfill_cli.sinks.postgres.state import State
 SIDE_TABLES = {f"_backfill_{name}" for name in ("markers", "owners", "jobs", "splits")}
 
 
-class TestPostgresSink(SinkContract):
+class TestPostgresSink(SinkContract, DerivedContract):
+    volatile = "pg_notification_queue_usage()"
+
     @pytest.fixture
     def db(self, postgres: Server) -> Iterator[Database]:
         with database(postgres) as made:
@@ -41,6 +45,15 @@ class TestPostgresSink(SinkContract):
     @pytest.fixture
     def read(self, db: Database) -> Read:
         return lambda target: read_table(db, target)
+
+    @pytest.fixture
+    def query(self, db: Database) -> Query:
+        def ask(sql: str) -> list[tuple[Any, ...]]:
+            with psycopg.connect(db.dsn, autocommit=True) as con:
+                done = con.execute(sql)
+                return [] if done.description is None else done.fetchall()
+
+        return ask
 
     @pytest.mark.parametrize(("point", "epoch"), [("sink-before-commit", 10), ("sink-before-close", 20)])
     def test_an_epoch_is_there_whole_or_not_at_all_after_a_kill_of_its_runner(

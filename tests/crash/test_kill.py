@@ -32,6 +32,10 @@ changes = { path = "changes", format = "change-feed" }
 [[tables]]
 name = "t"
 key = ["id"]
+[[derived]]
+name = "by_digit"
+key = ["digit"]
+sql = "SELECT v % 10 AS digit, count(*) AS n, sum(v) AS total, max(id) AS last FROM t GROUP BY 1"
 [sink]
 type = "duckdb"
 path = "sink.duckdb"
@@ -131,6 +135,23 @@ def held(folder: Path) -> dict[int, int]:
     return dict(found)
 
 
+def by_digit(rows: Mapping[int, int]) -> dict[int, tuple[int, int, int]]:
+    """What the derived table must hold: by the last digit of v, how many, their sum, and the greatest id."""
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for key, value in rows.items():
+        groups.setdefault(value % 10, []).append((key, value))
+    return {
+        digit: (len(of), sum(value for _, value in of), max(key for key, _ in of)) for digit, of in groups.items()
+    }
+
+
+def derived(folder: Path) -> dict[int, tuple[int, int, int]]:
+    with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as db:
+        found = db.execute("SELECT digit, n, total, last FROM by_digit").fetchall()
+    assert len(found) == len({digit for digit, *_ in found}), "a key stands twice"
+    return {digit: (n, int(total), last) for digit, n, total, last in found}
+
+
 def start_killed(folder: Path, failpoint: str) -> None:
     run = backfill(folder, "start", "--config", "job.toml", "--until", "caught-up", failpoint=failpoint)
     assert run.returncode == -signal.SIGKILL, run.stderr
@@ -140,6 +161,7 @@ def resume_to_the_end(folder: Path, expected: dict[int, int]) -> None:
     run = backfill(folder, "resume", "crash")
     assert run.returncode == 0, run.stderr
     assert held(folder) == expected
+    assert derived(folder) == by_digit(expected)
 
 
 def test_a_job_killed_at_every_durable_step_in_turn_resumes_to_the_upstream(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +30,11 @@ changes = { path = "changes", format = "change-feed" }
 name = "orders"
 key = ["id"]
 target = "mart.orders"
+[[derived]]
+name = "by_status"
+key = ["status"]
+target = "mart.by_status"
+sql = "SELECT o.status, count(*) AS n, sum(o.price) AS paid FROM orders AS o WHERE o.paid GROUP BY o.status"
 [sink]
 type = "postgres"
 dsn = "${env:WAREHOUSE_DSN}"
@@ -128,6 +133,19 @@ def held(db: Database) -> dict[int, dict[str, Any]]:
     return found
 
 
+def by_status(rows: Iterable[dict[str, Any]]) -> dict[str | None, tuple[int, Decimal]]:
+    found: dict[str | None, tuple[int, Decimal]] = {}
+    for one in rows:
+        if one["paid"]:
+            n, paid = found.get(one["status"], (0, Decimal(0)))
+            found[one["status"]] = (n + 1, paid + one["price"])
+    return found
+
+
+def derived(db: Database) -> dict[str | None, tuple[int, Decimal]]:
+    return {status: (n, paid) for status, n, paid in db("SELECT status, n, paid FROM mart.by_status")}
+
+
 def test_a_job_into_postgresql_is_killed_resumed_and_verified(db: Database, tmp_path: Path) -> None:
     expected = upstream(tmp_path)
     words = ("start", "--config", "job.toml", "--until", "caught-up")
@@ -137,16 +155,19 @@ def test_a_job_into_postgresql_is_killed_resumed_and_verified(db: Database, tmp_
     resumed = backfill(tmp_path, db, "resume", "orders")
     assert resumed.returncode == 0, resumed.stderr
     assert held(db) == expected
+    assert derived(db) == by_status(expected.values())
     status = json.loads(backfill(tmp_path, db, "status", "orders", "--json").stdout)
     assert "done" in json.dumps(status)
 
     db("ANALYZE mart.orders")
     db("UPDATE mart.orders SET note = 'touched' WHERE id = 700", "DELETE FROM mart.orders WHERE id = 701")
+    db("DELETE FROM mart.by_status WHERE status IS NULL")
     other = backfill(tmp_path, db, "verify", "orders", "--json")
     assert other.returncode == 3, other.stderr
     assert "touched" in other.stdout
     assert '"701"' in other.stdout
-    (told,) = json.loads(other.stdout)["tables"]  # all the others are equal
+    told, of_derived = json.loads(other.stdout)["tables"]
+    assert (of_derived["table"], of_derived["missing"], of_derived["extra"]) == ("by_status", 1, 0)
     assert (told["missing"], told["extra"], told["changed"]) == (1, 0, 1)
     assert (told["rows_upstream"], told["rows_sink"]) == (len(expected), len(expected) - 1)
 

@@ -9,6 +9,7 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.engine.job.aside import kept_of, require_aside
 from backfill_cli.engine.job.checks import estimate_of, planned_of
+from backfill_cli.engine.job.derived import require_unread
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import joined, require_absent, require_known, require_own_rows, require_removable
 from backfill_cli.engine.job.resources import Resources
@@ -119,6 +120,7 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
     """A table leaves the job. Raises UsageError for one that has to stay, or, with_rows, whose rows have to."""
     job = catalog.definition(name)
+    require_unread(job, from_stored(job.config), table)
     if job.standing(table) is Standing.ASIDE:
         if with_rows:
             require_own_rows(job, table, kept_of(job, table))

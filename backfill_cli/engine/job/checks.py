@@ -12,7 +12,8 @@ from typing import Protocol, TypeVar
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.config import JobConfig
-from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, own
+from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, derived_table, own
+from backfill_cli.engine.job.derived import planned_derived
 from backfill_cli.engine.job.estimate import of_earlier, of_sample
 from backfill_cli.engine.job.gauges import told_once
 from backfill_cli.engine.job.headroom import answer, too_short
@@ -42,7 +43,7 @@ from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import JobState, Phase
 from backfill_cli.model.limit import Limit
-from backfill_cli.model.reports import PlannedDeadline, PlannedTable, PlanReport, Refusal
+from backfill_cli.model.reports import PlannedDeadline, PlannedDerived, PlannedTable, PlanReport, Refusal
 from backfill_cli.model.schema import fields_of, names_of, shown_column
 from backfill_cli.model.units import spell_epoch
 from backfill_cli.model.upstream import Pin, UpstreamView
@@ -56,7 +57,7 @@ Answer = TypeVar("Answer")
 class Checked:
     """What the checks found out. owner: the job's catalog according to the sink, for `ownership.take`.
 
-    sample: what was read of the snapshot, and how long that took.
+    sample: what was read of the snapshot, and how long that took. derived: what its sink keeps beside its tables.
     """
 
     choice: Selected
@@ -64,6 +65,7 @@ class Checked:
     tables: tuple[SinkTable, ...]
     owner: Owner | None
     sample: Sampled
+    derived: tuple[PlannedDerived, ...] = ()
 
 
 class Asking(Protocol):
@@ -110,11 +112,12 @@ def require_all(
             require_own_columns(session, pin.schema[table.name], config.transform_of(table.name))
         asking.looks("looking at the sink")
         _require_sink(config, catalog, sink, tables, into_existing, asking)
+        derived = asking.ask(lambda: planned_derived(config, sink, tables))
         sample = None
         if readable:
             asking.looks("reading a sample of the rows")
             sample = asking.ask(lambda: require_readable(session, upstream, config, pin, tables))
-    return Checked(choice, pin, tables, owner, sample or Sampled())
+    return Checked(choice, pin, tables, owner, sample or Sampled(), derived or ())
 
 
 def require_again(config: JobConfig, catalog: Catalog, resources: Resources, asking: Asking) -> Checked:
@@ -128,7 +131,8 @@ def require_again(config: JobConfig, catalog: Catalog, resources: Resources, ask
         tables = _placed(config, resources, pin, plain=True)
     owner = asking.ask(lambda: require_kept(job.name, catalog, sink))
     _require_sink(config, catalog, sink, tables, True, asking)
-    return Checked(choice, pin, tables, owner, Sampled())
+    derived = asking.ask(lambda: planned_derived(config, sink, (*tables, *job.beside)))
+    return Checked(choice, pin, tables, owner, Sampled(), derived or ())
 
 
 def _require_as_left(job: JobDefinition, catalog: Catalog, resources: Resources) -> None:
@@ -163,7 +167,8 @@ def _placed(config: JobConfig, resources: Resources, pin: Pin, plain: bool) -> t
     """The sink's tables are no table of the upstream's, and staging has a folder that everything shares."""
     upstream, sink, session = resources.upstream, resources.sink, lambda: resources.spark
     tables = sink_tables(config, session, upstream, pin, plain)
-    resources.with_retries(lambda: require_apart(config.job.name, upstream, sink, tables))
+    placed = (*tables, *(derived_table(one.value) for one in config.derived))
+    resources.with_retries(lambda: require_apart(config.job.name, upstream, sink, placed))
     require_staging(config.job.staging)
     require_shared(config, session)
     return tables
@@ -371,6 +376,7 @@ def plan(
         headroom=headroom,
         guards=told_once(config, catalog),
         deadline=None if due is None else PlannedDeadline.of(due.finish_ms, estimate_s, now_ms),
+        derived=checked.derived,
     )
 
 

@@ -9,6 +9,7 @@ from backfill_cli.catalog.lease import JobLock
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, SinkTable, Source
 from backfill_cli.engine.job.checks import Answer, require_all
+from backfill_cli.engine.job.derived import derives_of
 from backfill_cli.engine.job.held import holding, recover_start_before
 from backfill_cli.engine.job.ownership import owning, require_lost, take
 from backfill_cli.engine.job.resources import Resources
@@ -42,6 +43,9 @@ def create(
     with holding(config, catalog, upstream, checked.pin, resources) as held_pin:
         resources.with_retries(lambda: sink.prepare(name, tables, into_existing))
         with owning(name, catalog, sink):
+            if config.derived:
+                derives, derived = derives_of(config, sink), [one.value for one in config.derived]
+                resources.with_retries(lambda: derives.prepare(name, derived, tables))
             resources.with_retries(lambda: take(name, catalog, sink, checked.owner))
             since_ms = None if paused_by is None else wall_clock_ms()
             control = replace(config.control, paused_by=paused_by, paused_since_ms=since_ms)

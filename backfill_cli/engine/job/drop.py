@@ -13,7 +13,7 @@ from pathlib import Path
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import JobLock, user
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, Sink, SinkTable, Swap
+from backfill_cli.contracts import JobDefinition, Sink, SinkTable, Swap, derived_table
 from backfill_cli.contracts.refusals import TargetTaken
 from backfill_cli.engine.job.aside import holds, let_go, tables_of
 from backfill_cli.engine.job.held import settle
@@ -101,7 +101,8 @@ def drop(
             if ours:
                 if known and dropped:  # first, because it can be refused while nothing has changed
                     others = _of_others(definition, resources.sink)
-                    resources.sink.drop([one for one in dropped if one.name not in others])
+                    gone = [one for one in dropped if one.name not in others]
+                    resources.sink.drop([*gone, *map(derived_table, definition.derived)])
                     hit("drop-tables-dropped")
                 left.release(resources, begun)
                 for one in out(definition.aside) if holds(config.unreached_upstream()) else ():
@@ -114,9 +115,9 @@ def drop(
                 hit("drop-unstaged")
             catalog.drop(name, lock)
             catalog.leave_nothing(lock)
-            gone = known and ours and with_rows
+            away = known and ours and with_rows
             stay = tuple(one.target for one in dropped if one.name in others and not one.side)
-            return Dropped(known, left.statements, left.why, _tables(definition, others), gone, live, stay)
+            return Dropped(known, left.statements, left.why, _tables(definition, others), away, live, stay)
 
 
 def _forgotten(name: str, definition: JobDefinition, catalog: Catalog, lock: JobLock) -> Dropped:
@@ -212,7 +213,8 @@ def _of_others(definition: JobDefinition, sink: Sink) -> set[str]:
 
 
 def _tables(definition: JobDefinition, others: Collection[str] = ()) -> tuple[str, ...]:
-    return tuple(one.target for one in tables_of(definition) if not one.side and one.name not in others)
+    tables = tuple(one.target for one in tables_of(definition) if not one.side and one.name not in others)
+    return (*tables, *(one.target for one in definition.derived))
 
 
 def _asked(name: str, catalog: Catalog, resources: Resources) -> tuple[bool, bool]:
@@ -363,7 +365,8 @@ def drop_from_sink(
         left.require_able(resources)
         others = _of_others(definition, sink) if dropped else set()
         if dropped:
-            sink.drop([one for one in dropped if one.name not in others])
+            gone = [one for one in dropped if one.name not in others]
+            sink.drop([*gone, *map(derived_table, definition.derived)])
             hit("drop-tables-dropped")
         left.release(resources, None)
         _remove_files(stored, name)

@@ -98,7 +98,8 @@ def forget_strays(job: JobDefinition, committed: Checkpoint, sink: Sink, tell: C
     Those that are to be dropped are: a marker shows that one is not yet, and that nobody else can have it.
     One that cannot be is told, and stays.
     """
-    strays = sink.committed(job.name).keys() - {table.name for table in job.tables}
+    known = {table.name for table in job.tables} | {derived.name for derived in job.derived}
+    strays = sink.committed(job.name).keys() - known
     gone = [table for told in committed.dropping.values() if (table := decode(SinkTable, told)).name in strays]
     if gone:
         try:

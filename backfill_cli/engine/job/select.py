@@ -293,6 +293,8 @@ def require_same(
         both = [table.name for table in config.tables if table.name in had["tables"]]
         if both and not found_in(*(one.of_tables(both).fingerprint() for one in (before, config))):
             _refuse_other_tables(name, had["tables"].keys(), config)
+        if all(one.path.startswith("derived.") for one in found):
+            raise _other_derived(name, had.get("derived", {}), config)
         raise _different(name, found, moved(had, config.fingerprint()), known)
 
 
@@ -312,6 +314,17 @@ def _refuse_other_tables(name: str, had: Collection[str], config: JobConfig) -> 
     raise UsageError(
         f"job {name!r} exists, and this config has other tables: {', and '.join(said)}",
         command(*lines) + stay,
+    )
+
+
+def _other_derived(name: str, had: Mapping[str, Any], config: JobConfig) -> UsageError:
+    """The error for a config with other derived tables."""
+    now: Mapping[str, Any] = config.fingerprint().get("derived", {})
+    names = sorted(one for one in had.keys() | now.keys() if had.get(one) != now.get(one))
+    return UsageError(
+        f"job {name!r} exists, and this config has other derived tables: a derived table cannot change while its "
+        f"job lives, nor join or leave it: {', '.join(names)}",
+        "undo these changes, or name another job and other targets, or " + START_OVER,
     )
 
 

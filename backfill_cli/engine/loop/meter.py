@@ -248,6 +248,7 @@ class Meter:
             not_converging=self._not_converging() if not_converging else self._first_stays(),
             converging=state.converging,
             snapshot_finished_ms=state.snapshot_finished_ms,
+            beside=state.beside,
             log_store_finished_ms=state.log_store_finished_ms,
             caught_up_ms=caught_up_ms,
             waiting_for=waiting,

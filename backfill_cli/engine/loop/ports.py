@@ -8,11 +8,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Source, Stager
+from backfill_cli.contracts import EpochCommit, JobDefinition, JobStore, SavedJob, Sink, SinkTable, Source, Stager
 from backfill_cli.engine.loop.failures import Failures
 from backfill_cli.errors import START_OVER, BackfillError, BadData, Hint, sql
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
+from backfill_cli.model.codec import encode
 from backfill_cli.model.deadline import Deadline
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.position import Position
@@ -141,6 +143,7 @@ class Job:
     """What never changes while a runner holds the job. definition: JSON that the sink keeps (see SavedJob).
 
     aside: tables that are set aside or being put back: it keeps their rates, and its sink may have lost one.
+    derived: its derived tables. beside: the sink's tables of those that are set aside, which these may read.
     """
 
     name: str
@@ -148,6 +151,15 @@ class Job:
     tables: tuple[SinkTable, ...]
     definition: str
     aside: tuple[str, ...] = ()
+    derived: tuple[Derived, ...] = ()
+    beside: tuple[SinkTable, ...] = ()
+
+
+def job_of(definition: JobDefinition, token: int) -> Job:
+    """The job for a runner with this token."""
+    aside = tuple(one.table for one in definition.aside)
+    derived, beside = definition.derived, definition.beside
+    return Job(definition.name, token, definition.tables, encode(definition), aside, derived, beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,4 +260,6 @@ def commit_of(
         only=only,
         converging=checkpoint.plan.converging,
         filling=frozenset(checkpoint.plan.filling),
+        derived=job.derived,
+        aside=job.beside,
     )

@@ -14,6 +14,7 @@ from backfill_cli.catalog.starts import Starter
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, Source
 from backfill_cli.engine.job.aside import require_aside
+from backfill_cli.engine.job.derived import prepare_derived
 from backfill_cli.engine.job.gauges import gauge_of
 from backfill_cli.engine.job.held import recover_start_before
 from backfill_cli.engine.job.machine import extras, untried
@@ -43,7 +44,7 @@ from backfill_cli.engine.loop.guards import Asked, Guards
 from backfill_cli.engine.loop.headroom import asked
 from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
-from backfill_cli.engine.loop.ports import Job, Ports, Settings
+from backfill_cli.engine.loop.ports import Ports, Settings, job_of
 from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop, steady_ms
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.loop.refills import NotPutBack, Process, Refills
@@ -53,7 +54,6 @@ from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, command
 from backfill_cli.model.aside import with_sections
 from backfill_cli.model.checkpoint import Owner, Recovered
-from backfill_cli.model.codec import encode
 from backfill_cli.model.guard import Order
 from backfill_cli.model.job import JobState, Verb, of_table
 from backfill_cli.model.limit import Limit
@@ -297,6 +297,7 @@ class _Run:
         """Upstream and sink are as a run of the job needs them."""
         resources.with_retries(lambda: resources.upstream.restore(job.pin))
         resources.with_retries(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
+        prepare_derived(job, resources)
         resources.with_retries(lambda: take(job.name, self.catalog, resources.sink, held))
         committed = resources.with_retries(store.load).committed
         resources.with_retries(lambda: forget_strays(job, committed, resources.sink, resources.tell))
@@ -402,8 +403,7 @@ class _Run:
         upstream, stager, spooled = resources.with_retries(
             lambda: self._parts(store, definition, config, resources)
         )
-        aside = tuple(one.table for one in definition.aside)
-        job = Job(self.name, claim.token, definition.tables, encode(definition), aside)
+        job = job_of(definition, claim.token)
         recovered = resources.with_retries(lambda: recover(job, store, resources.sink, stager, _now_ms(), found))
         if spooled is not None:
             resources.with_retries(lambda: spooled.take_up(recovered.committed, store.spooled()))

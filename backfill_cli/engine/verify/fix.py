@@ -24,7 +24,7 @@ from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
 from backfill_cli.engine.job.fixable import why_not
 from backfill_cli.engine.job.ownership import require_kept, start_over_named, take
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.loop.ports import Job
+from backfill_cli.engine.loop.ports import Job, job_of
 from backfill_cli.engine.loop.process import Heartbeat, Wake
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.staging.files import sync
@@ -45,7 +45,6 @@ from backfill_cli.engine.verify.table import write_difference
 from backfill_cli.errors import Held, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, Recovered
-from backfill_cli.model.codec import encode
 from backfill_cli.model.job import ENDED, Barrier, JobState, Mutations
 from backfill_cli.model.plan import EpochPlan, Staged, StagedTable
 from backfill_cli.model.verify import Asked, Fix, TableFix, VerifyReport
@@ -91,8 +90,7 @@ def fix(
                 verification = Verification.of(definition, config, resources, False, asked, steps)
                 resources.with_retries(lambda: take(job, catalog, resources.sink, held))
                 stager = SparkStager(lambda: resources.spark, resources.upstream, config)
-                aside = tuple(one.table for one in definition.aside)
-                runner = Job(job, claim.token, definition.tables, encode(definition), aside)
+                runner = job_of(definition, claim.token)
                 fixing = _Fixing(runner, definition, claim.store, resources, stager, heartbeat)
                 # Noted before it is fixed, too: `status` is right after a kill.
                 report = fixing.done(verification, lambda found: before(noted(found, catalog)))
@@ -166,9 +164,11 @@ class _Fixing:
             found = verification.report(stage.begun)
             if found.equal:
                 return replace(found, fix=Fix(()))
+            stage.folder.mkdir(parents=True, exist_ok=True)  # nothing is staged for derived tables
             sync(stage.folder)
             hit("fix-staged")
             before(replace(found, fix=_of(found)))
+            self._renew(found)
             self._commit(at, epoch, stage, found)
         finally:
             if not stage.promised:
@@ -182,6 +182,15 @@ class _Fixing:
         return self.resources.with_retries(
             lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what)
         )
+
+    def _renew(self, found: VerifyReport) -> None:
+        """Derived tables that differ are empty: the commit that follows fills them, and so would any other."""
+        different = {one.table for one in found.tables if one.derived and not one.equal}
+        if different:
+            derives = self.resources.sink.extras.derives
+            assert derives is not None
+            derives.renew(self.job.name, [one for one in self.job.derived if one.name in different])
+            hit("fix-renewed")
 
     def _commit(self, at: Checkpoint, epoch: Barrier, stage: "_Stage", found: VerifyReport) -> None:
         """Puts the staged changes into the sink: an epoch like any other, with the state and position of `at`."""

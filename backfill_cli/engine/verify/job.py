@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from backfill_cli import __version__
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import Copied, JobDefinition, SinkCopy, SinkTable
+from backfill_cli.contracts import Copied, JobDefinition, SavedJob, SinkCopy, SinkTable
 from backfill_cli.engine.job.aside import require_none
 from backfill_cli.engine.job.converging import converging
 from backfill_cli.engine.job.fixable import why_not
@@ -31,7 +31,7 @@ from backfill_cli.engine.verify.progress import Steps, TaskCounts
 from backfill_cli.engine.verify.table import compare
 from backfill_cli.errors import BackfillError, Hint, HistoryGone, Transient, UsageError, command
 from backfill_cli.model.checkpoint import Checkpoint
-from backfill_cli.model.codec import encode
+from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.units import nearest_first, spell_known
 from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport
 
@@ -129,7 +129,7 @@ def noted(report: VerifyReport, catalog: Catalog) -> VerifyReport:
 
 def require_known(definition: JobDefinition, asked: Asked) -> None:
     """Raises UsageError for a table that the job does not have; lists those that it has, nearest first."""
-    known = [table.name for table in definition.tables]
+    known = definition.names
     for name in asked.tables:
         if name not in known:
             raise UsageError(
@@ -321,6 +321,7 @@ class Verification:
                 if take is not None and not compared.verdict.equal:
                     with steps.work(f"writing the rows that make table {table.target} equal", further=True):
                         take(table, compared.changes())
+            verdicts += self._derived(copy, saved)
         return VerifyReport(
             definition.name,
             at.epoch,
@@ -328,12 +329,37 @@ class Verification:
             time.monotonic() - began_s,
             converging(definition, at),
             sample=asked.sample,
-            left_out=tuple(t.name for t in definition.tables if asked.tables and t.name not in asked.tables),
+            left_out=tuple(name for name in definition.names if asked.tables and name not in asked.tables),
             fixable=why_not(definition, at) is None,
             live=self.live,
             recalled={name: at_ms for name, (_, at_ms) in known.items()},
             keys=asked.part.keys,
         )
+
+    def _derived(self, copy: SinkCopy, saved: SavedJob) -> Iterator[TableVerdict]:
+        """Each derived table beside its SELECT, by the sink's own engine, over the same copy: of all tables, also
+        those that are set aside or being put back.
+        """
+        others, wanted = self.definition.derived, self.asked.tables
+        if not others:
+            return
+        job = decode(JobDefinition, saved.definition)
+        tables = (*tables_at(job, saved.checkpoint), *job.beside)
+        for one in others:
+            if wanted and one.name not in wanted:
+                continue
+            self.steps.doing(f"comparing {one.name} with its SELECT")
+            found = copy.compare(one, others, tables, ROWS_NAMED)
+            equal = not (found.missing or found.extra or found.changed)
+            yield TableVerdict(
+                *(one.name, one.target, equal, found.rows, found.held),
+                rows=found.different,
+                missing=found.missing,
+                extra=found.extra,
+                changed=found.changed,
+                derived=True,
+                filled=found.filled,
+            )
 
     def _memory(self, at: Checkpoint, copy: SinkCopy) -> Memory | None:
         """The memory for exactly this comparison; None if the sink cannot tell whether it was written to."""

@@ -18,6 +18,7 @@ import duckdb
 from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, SinkTable
 from backfill_cli.errors import UsageError, of_table, shell
 from backfill_cli.sinks.duckdb import DuckDBOptions
+from backfill_cli.sinks.duckdb.derived import DuckDBDerives
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
 from backfill_cli.sinks.duckdb.file import Connection, Kept, Limits, opened, translate_errors
 from backfill_cli.sinks.duckdb.tables import Tables, apply, check_unique
@@ -40,7 +41,8 @@ class DuckDBSink(SqlSink[State]):
         self.limits = Limits(options.memory_limit, options.threads)
         self._kept = Kept(self.path, self.limits)
         self._turn = threading.Lock()
-        self.extras = SinkExtras(copied=self.copied, cutover=self)
+        derives = DuckDBDerives(self.opened, self.is_there)
+        self.extras = SinkExtras(copied=self.copied, cutover=self, derives=derives)
 
     @contextmanager
     def opened(

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import Fatal, Transient, command, free_space
 from backfill_cli.model.digest import Word, WordColumn
+from backfill_cli.sinks.duckdb.derived import DuckDBDerives
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, exported_columns, quoted
 from backfill_cli.sinks.duckdb.file import Connection, Limits, opened, translate_errors
 from backfill_cli.sinks.sql.dialect import Target, literal
@@ -40,6 +41,8 @@ class DuckDBCopy(SqlCopy[State]):
 
     xor = "xor({}, {})"
     quotient = "({} // {})"
+
+    derives = DuckDBDerives()
 
     def __init__(self, con: Connection, path: Path, job: str, folder: Path) -> None:
         super().__init__(job, folder)

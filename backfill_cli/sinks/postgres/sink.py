@@ -15,6 +15,7 @@ from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, Si
 from backfill_cli.errors import BadData, of_table
 from backfill_cli.sinks.postgres import PostgresOptions
 from backfill_cli.sinks.postgres.apply import apply, check_unique
+from backfill_cli.sinks.postgres.derived import PostgresDerives
 from backfill_cli.sinks.postgres.dialect import POSTGRES
 from backfill_cli.sinks.postgres.explain import deferred, explained
 from backfill_cli.sinks.postgres.session import Place, client, opened
@@ -39,7 +40,8 @@ class PostgresSink(SqlSink[State]):
     def __init__(self, options: PostgresOptions) -> None:
         self.place = Place.of(options.dsn)
         self.schema = options.in_schema
-        self.extras = SinkExtras(copied=self.copied, cutover=self, clock_ms=self.clock_ms)
+        derives = PostgresDerives(self.schema, self.opened)
+        self.extras = SinkExtras(copied=self.copied, cutover=self, clock_ms=self.clock_ms, derives=derives)
 
     @contextmanager
     def opened(

@@ -13,6 +13,7 @@ from backfill_cli import postgres_driver
 from backfill_cli.contracts import SinkTable
 from backfill_cli.errors import START_OVER, BadData, Transient, free_space
 from backfill_cli.model.digest import Word, WordColumn
+from backfill_cli.sinks.postgres.derived import PostgresDerives
 from backfill_cli.sinks.postgres.dialect import quoted, sink_columns
 from backfill_cli.sinks.postgres.session import READING, Connection, Place, opened, translate_errors
 from backfill_cli.sinks.postgres.staged import arrow_type, received, selected, since_1970
@@ -36,6 +37,7 @@ class PostgresCopy(SqlCopy[State]):
 
     def __init__(self, con: Connection, place: Place, schema: str, job: str, folder: Path) -> None:
         super().__init__(job, folder)
+        self.derives = PostgresDerives(schema)
         self._con, self._place, self._schema = con, place, schema
         self._turn = threading.Lock()
 

@@ -17,6 +17,7 @@ from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_toke
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives
+from backfill_cli.sinks.sql.derived import SqlDerives
 from backfill_cli.sinks.sql.live import SqlNames
 from backfill_cli.sinks.sql.state import SqlState
 from backfill_cli.sinks.sql.tables import SqlTables
@@ -110,10 +111,24 @@ class SqlSink(Sink, Cutover, Generic[S]):
                 due = [one for one in tables if is_due(commit, one.name, markers.get(one.name), self.holder)]
                 if not due:
                     return
-                self.write(state, commit, due)
-                state.record(commit, [table.name for table in due])
+                names = [table.name for table in due]
+                if commit.derived:
+                    keeping = self.derives.keeping(state, commit, markers, due)
+                    keeping.before()
+                    self.write(state, commit, due)
+                    names += keeping.after()
+                else:
+                    self.write(state, commit, due)
+                state.record(commit, names)
                 hit("sink-before-commit")
             hit("sink-before-close")
+
+    @property
+    def derives(self) -> SqlDerives[S]:
+        """What keeps derived tables; the engine has asked whether there is."""
+        derives = self.extras.derives
+        assert isinstance(derives, SqlDerives)
+        return derives
 
     def saved(self, job: str) -> SavedJob | None:
         with self.known(f"reading the saved state of job {job!r}", read_only=True) as state:

@@ -238,6 +238,11 @@ class SqlState(ABC):
                 *(job, table, target.identity),
             )
 
+    def unfill(self, job: str, name: str) -> None:
+        """A derived table holds nothing yet: the next commit fills it."""
+        markers = self.sql("markers")
+        self.con.run(f"UPDATE {markers} SET epoch = 0, attempt = '' WHERE job = $1 AND \"table\" = $2", job, name)
+
     def raise_token(self, job: str, token: int) -> None:
         self.con.run(f"UPDATE {self.sql('markers')} SET token = $1 WHERE job = $2", token, job)
 

@@ -119,6 +119,10 @@ class SqlTables(ABC, Generic[S]):
         new = [(want.table.name, want.target) for want in wants if want.table.name not in claimed]
         return list(dict.fromkeys(ddl)), new
 
+    def refuse_other_owner(self, job: str, want: Wanted, known: bool) -> None:
+        """No other job writes the table, nor this one to another of its tables. known: there are side tables."""
+        self._refuse_other_owner([*([self.state] if known else []), *self.others()], job, want)
+
     def _refuse_other_owner(self, states: Sequence[SqlState], job: str, want: Wanted) -> None:
         """No other job writes the table, in whichever schema of the database that job's markers are."""
         for state in states:

@@ -10,7 +10,8 @@ from typing import ClassVar, Generic, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from backfill_cli.contracts import SavedJob, SinkCopy, SinkTable, Survey
+from backfill_cli.contracts import ComparedDerived, SavedJob, SinkCopy, SinkTable, Survey
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.digest import (
     Dialect,
     Digest,
@@ -26,6 +27,7 @@ from backfill_cli.model.digest import (
     xxhash64,
 )
 from backfill_cli.model.schema import fields_of
+from backfill_cli.sinks.sql.derived import SqlDerives
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.state import SqlState
 
@@ -38,12 +40,14 @@ class SqlCopy(SinkCopy, Generic[S]):
     """`contracts.SinkCopy` over one snapshot of the database. folder: for the files that Spark reads.
 
     xor, quotient, level: see model.digest.Dialect. bytewise: follows a text column that is compared by its bytes.
+    derives: what knows derived tables, where there are some.
     """
 
     xor: ClassVar[str]
     quotient: ClassVar[str]
     level: ClassVar[str] = ""
     bytewise: ClassVar[str] = ""
+    derives: SqlDerives[S] | None = None
 
     def __init__(self, job: str, folder: Path) -> None:
         self.job, self.folder = job, folder
@@ -76,6 +80,13 @@ class SqlCopy(SinkCopy, Generic[S]):
     def saved(self) -> SavedJob | None:
         with self.asking("reading the job's saved state") as state:
             return state.saved(self.job) if state.exists() else None
+
+    def compare(
+        self, derived: Derived, others: Sequence[Derived], tables: Sequence[SinkTable], named: int
+    ) -> ComparedDerived:
+        assert self.derives is not None
+        with self.asking(f"comparing {derived.target} with its SELECT") as state:
+            return self.derives.compare(state, self.job, derived, others, tables, named)
 
     def survey(self, table: SinkTable) -> Survey:
         """Reads the database's statistics, and the key's index if there is one."""

@@ -60,8 +60,8 @@ def test_all_faults_come_at_once_each_with_its_path(load_text: Load) -> None:
     """
     assert sorted(faults_of(load_text, text)) == sorted(
         [
-            "nonsense: unknown; known here: barrier, catch_up, guards, hooks, job, retry, sink, spark, spool, "
-            "tables and 3 more",
+            "nonsense: unknown; known here: barrier, catch_up, derived, guards, hooks, job, retry, sink, spark, "
+            "spool and 4 more",
             "job.name: a job's name is 1 to 63 characters of a-z, 0-9, _ and -, the first of them no -; it is not "
             "a path",
             "job.stratgy: unknown; did you mean strategy?",
@@ -93,6 +93,26 @@ def test_a_table_may_not_come_twice_nor_share_a_target(load_text: Load) -> None:
     assert faults_of(load_text, GOOD + tables + again) == [
         "tables[3].name: a is also the name of tables[1]",
         "tables[4].target: main.orders is also the target of tables[1]",
+    ]
+
+
+def test_a_derived_table_shares_neither_name_nor_target_with_anything(load_text: Load) -> None:
+    table = '[[tables]]\nname = "a"\nkey = ["id"]\ntarget = "main.a1"\nlive = "main.shown"\n'
+    derived = '[[derived]]\nname = "{}"\nsql = "SELECT count(*) AS n FROM a"\n'
+    told = [
+        derived.format("A"),
+        derived.format("b") + 'target = "main.A1"\n',
+        derived.format("c") + 'target = "main.shown"\n',
+        derived.format("d"),
+        derived.format("D"),
+        derived.format("e") + 'key = ["n", "N"]\n',
+    ]
+    assert sorted(faults_of(load_text, GOOD + table + "".join(told))) == [
+        "derived[0].name: A is also the name of tables[1]",
+        "derived[1].target: main.A1 is also the target of tables[1]",
+        "derived[2].target: main.shown is also the live name of tables[1]",
+        "derived[4].name: D is also the name of derived[3]",
+        "derived[5].key: names a column more than once",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from backfill_cli.catalog import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.refill import Extent, Refill, RefillState
@@ -19,10 +21,12 @@ from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import spell_moment
 from backfill_cli.view.lines import job_details, spell_finished
 from backfill_cli.view.model import (
+    DerivedView,
     RefillView,
     job_view,
     refill_view,
     refills_of,
+    spell_derived,
     spell_eta,
     spell_share,
     spell_skipped,
@@ -304,3 +308,21 @@ def test_a_refill_that_failed_says_so_until_a_later_one_has_done_all_of_the_tabl
     for last, told in ((part, [3, 2, 1]), (pending, [4, 2, 1]), (done, [4, 2])):
         view = replace(job_view(row()), refills=(failed, other, last))
         assert [one.id for one in refills_of(view)] == told
+
+
+@pytest.mark.parametrize(
+    ("at", "filled"),
+    [
+        ({"phase": Phase.SNAPSHOT}, False),
+        ({"phase": Phase.SNAPSHOT, "beside": True}, True),
+        ({"phase": Phase.UPSTREAM}, True),
+    ],
+)
+def test_a_derived_table_is_filled_once_the_snapshot_is_past_whatever_joins_later(
+    at: dict[str, Any], filled: bool
+) -> None:
+    derived = (Derived("d", "main.d", ("k",), "SELECT 1"),)
+    (one,) = job_view(row(progress=progress(**at), derived=derived)).derived
+    assert one == DerivedView("d", "main.d", ("k",), filled)
+    said = "equals its SELECT at each commit" if filled else "empty, filled by the commit that ends the snapshot"
+    assert spell_derived(one) == f"d → main.d: {said}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from backfill_cli.errors import Hint, VerifyMismatch, command
-from backfill_cli.model.reports import PlannedTable, PlanReport, Refusal
+from backfill_cli.model.reports import PlannedDerived, PlannedTable, PlanReport, ReadByDerived, Refusal
 from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict, VerifyReport
 from backfill_cli.view.reports import plan_text, show_plan
 from backfill_cli.view.verify import show_verify
@@ -145,3 +145,66 @@ def test_a_plan_of_a_log_read_by_offsets_counts_records_which_have_no_size() -> 
         table = PlannedTable("orders", "orders", ("id",), 4, rows, 0)
         text = plan_text(replace(PLAN, strategy="source", tables=(table,)))
         assert f"table orders: 4 parts, {told}; key id" in text
+
+
+def test_a_plan_draws_how_changes_reach_the_rows_of_a_derived_table() -> None:
+    reads = (
+        ReadByDerived("public.orders", "o", ("customer_id",)),
+        ReadByDerived("rates", "r", ("day", "currency")),
+        ReadByDerived("public.customers", "c", ("id",)),
+    )
+    columns = (("country", "VARCHAR"), ("revenue", "DOUBLE"))
+    revenue = PlannedDerived(
+        "revenue",
+        "mart.revenue",
+        ("country",),
+        columns,
+        reads,
+        ("country",),
+        ("revenue: a floating-point number",),
+    )
+    total = PlannedDerived("total", "total", (), (("n", "BIGINT"),), (ReadByDerived("lines", "lines", ()),))
+    told = plan_text(replace(PLAN, derived=(revenue, total))).split("\n\nderived ")[1:]
+    assert told[0].splitlines() == [
+        "table revenue → mart.revenue: a SELECT; key country",
+        "  country  VARCHAR",
+        "  revenue  DOUBLE",
+        "  a change reaches its rows:",
+        "    public.orders     o.customer_id ─────┐",
+        "    rates             r.day, r.currency ─┤",
+        "    public.customers  c.id ──────────────┴─→ country",
+        "  note: revenue: a floating-point number",
+    ]
+    assert told[1].splitlines()[:4] == [
+        "table total: a SELECT; one row",
+        "  n  BIGINT",
+        "  a change reaches its rows:",
+        "    lines  all of lines ─→ its one row",
+    ]
+
+
+def test_verify_tells_of_a_derived_table_beside_its_select(capsys: pytest.CaptureFixture[str]) -> None:
+    named = (
+        DifferentRow((("country", None), ("day", "1")), "n", "2", "1"),
+        DifferentRow((), None, "1 row", "0 rows"),
+    )
+    equal = TableVerdict("total", "total", True, 1, 1, derived=True)
+    empty = TableVerdict("later", "later", True, 0, 0, derived=True, filled=False)
+    other = TableVerdict("revenue", "mart.revenue", False, 5, 4, rows=named, missing=1, changed=1, derived=True)
+    with pytest.raises(VerifyMismatch, match=r"mart\.revenue differs from its SELECT at commit"):
+        show_verify(
+            VerifyReport("orders", 1_763_692_800_123, (SAME, equal, empty, other), 1.0, fixable=True), False
+        )
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        lines[0].endswith(": derived tables differ from their SELECTs (took 1 s)")
+        or "differ from their" in lines[0]
+    )
+    assert lines[2:7] == [
+        "derived table total: equal to its SELECT, 1 row compared",
+        "derived table later: not filled yet; it waits for the snapshot",
+        "derived table revenue → mart.revenue: different, 5 rows by its SELECT, 4 in the table: "
+        "1 missing, 0 extra, 1 changed",
+        "  country = NULL, day = '1': n is '2' by its SELECT, '1' in the table",
+        "  its row: 1 row by its SELECT, 0 rows in the table",
+    ]

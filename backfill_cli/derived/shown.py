@@ -1,0 +1,75 @@
+"""What `plan` tells of a derived table: by which columns changes reach its rows, and what to know of it."""
+
+from collections.abc import Iterator, Mapping
+
+from sqlglot import exp
+
+from backfill_cli.derived.query import All, Leaf, Select
+from backfill_cli.derived.rows import Maintained
+from backfill_cli.model.derived import Base
+from backfill_cli.model.reports import ReadByDerived
+
+FLOATS = frozenset({"FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"})
+ORDERED = frozenset({"sum", "avg", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"})
+"""Aggregates whose floating-point value depends, in its last digits, on the order of rows."""
+
+
+def reads_of(one: Maintained) -> tuple[ReadByDerived, ...]:
+    """Each table by each name that the SELECT gives it, in order."""
+    found = (told for branch in one.query.branches for told in _reads(branch, _columns_of_keys(one, branch)))
+    return tuple(dict.fromkeys(found))
+
+
+def _columns_of_keys(one: Maintained, branch: Select) -> set[tuple[str, str]]:
+    items = [branch.items[one.columns.index(name)].tree for name in one.pushed]
+    return {(column.table, column.name) for tree in items for column in tree.find_all(exp.Column)}
+
+
+def _reads(select: Select, wanted: set[tuple[str, str]]) -> Iterator[ReadByDerived]:
+    joined = set(_joined(select))
+    for leaf in select.leaves:
+        if isinstance(leaf.source, Base):
+            by = [name for name, _ in leaf.columns if (leaf.name, name) in joined] or [
+                name for name, _ in leaf.columns if (leaf.name, name) in wanted
+            ]
+            yield ReadByDerived(leaf.source.name, leaf.name, tuple(by))
+        elif isinstance(leaf.source, Select | All):
+            for branch in leaf.source.branches:
+                yield from _reads(branch, set())
+
+
+def _joined(select: Select) -> Iterator[tuple[str, str]]:
+    """Columns (leaf, column) that equal one of another leaf."""
+    for condition in (select.condition, *(leaf.condition for leaf in select.leaves)):
+        for one in condition.find_all(exp.EQ) if condition is not None else ():
+            left, right = one.left, one.right
+            if isinstance(left, exp.Column) and isinstance(right, exp.Column) and left.table != right.table:
+                yield from ((left.table, left.name), (right.table, right.name))
+    for at, leaf in enumerate(select.leaves):
+        for name in leaf.using:
+            yield from ((other.name, name.strip('"')) for other in _until(select.leaves, at))
+
+
+def _until(leaves: tuple[Leaf, ...], at: int) -> tuple[Leaf, ...]:
+    return leaves[: at + 1]
+
+
+def notes_of(one: Maintained, types: Mapping[str, str]) -> tuple[str, ...]:
+    """types: of its columns, as the database writes them."""
+    notes = []
+    if not one.pushed:
+        notes.append("it is one row: each change of what it reads computes it from all rows again")
+    kinds = {name.lower(): kind.upper() for name, kind in types.items()}
+    branch = one.query.branches[0]
+    drifting = [
+        item.name
+        for item in branch.items
+        if kinds.get(item.name.lower()) in FLOATS
+        and any(found.sql_name().lower() in ORDERED for found in item.tree.find_all(exp.Func))
+    ]
+    if drifting:
+        notes.append(
+            f"{', '.join(drifting)}: floating-point numbers, whose last digits depend on the order in which rows "
+            "are added: verify compares 12 digits; a decimal type is exact"
+        )
+    return tuple(notes)

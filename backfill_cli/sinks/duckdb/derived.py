@@ -1,0 +1,78 @@
+"""Derived tables in the DuckDB file."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import duckdb
+
+from backfill_cli.contracts import EpochCommit, SinkTable, derived_table
+from backfill_cli.duckdb_errors import ErrorKind, classify, text
+from backfill_cli.model.derived import Derived
+from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, listed, sink_columns
+from backfill_cli.sinks.duckdb.file import SETTINGS, Connection
+from backfill_cli.sinks.duckdb.tables import Tables
+from backfill_cli.sinks.sql.derived import Columns, SqlDerives
+from backfill_cli.sinks.sql.dialect import literal, paths_of
+
+Opening = Callable[[str, Sequence[SinkTable], bool], AbstractContextManager[State]]
+_PASSING = {ErrorKind.HELD, ErrorKind.OPEN_HERE, ErrorKind.NO_ROOM, ErrorKind.MEMORY, ErrorKind.DAMAGED}
+
+
+class DuckDBDerives(SqlDerives[State]):
+    system, dialect, tables, holder = "duckdb", DUCKDB, Tables, "file"
+
+    """opening: a connection that may write to these tables, or read only; there: whether there is a file.
+
+    None to read on a connection that is there.
+    """
+
+    def __init__(self, opening: Opening | None = None, there: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(DUCKDB.schema)
+        self._opening, self._there = opening, there
+
+    @contextmanager
+    def scratch(self) -> Iterator[State]:
+        with duckdb.connect(config=dict(SETTINGS)) as new:
+            con = Connection(new)
+            con.run("SET TimeZone = 'UTC'")
+            con.run("SET enable_external_access = false")
+            yield State(con, self.schema)
+
+    def opened(self, doing: str, derived: Sequence[Derived]) -> AbstractContextManager[State]:
+        assert self._opening is not None
+        return self._opening(doing, [derived_table(one) for one in derived], False)
+
+    @contextmanager
+    def known(self, doing: str) -> Iterator[State | None]:
+        assert self._opening is not None
+        if self._there():
+            with self._opening(doing, (), True) as state:
+                yield state
+        else:
+            yield None
+
+    def columns(self, state: State, relation: str) -> Columns:
+        return tuple((name, kind) for name, kind, *_ in state.con.rows(f"DESCRIBE SELECT * FROM {relation}"))
+
+    def volatile(self, state: State, functions: Sequence[str]) -> list[str]:
+        """Macros of the user's, too: they can be replaced. What depends on the time zone has one, UTC."""
+        found = state.con.rows(
+            "SELECT DISTINCT lower(function_name) AS name FROM duckdb_functions() WHERE list_contains($1, name) "
+            "AND (stability = 'VOLATILE' OR list_contains($2, name) OR NOT internal "
+            "OR function_type LIKE 'table%') ORDER BY name",
+            *(list(functions), ["getvariable", "in_search_path", "current_setting"]),
+        )
+        return [name for (name,) in found]
+
+    def changed(self, state: State, commit: EpochCommit, table: SinkTable, name: str) -> None:
+        staged = commit.staged.tables[table.name]
+        files = [f for held in (staged.inserts, staged.changes) if held for f in paths_of(commit.folder, held)]
+        kinds = {column.name: column.type for column in sink_columns(table.name, table.schema)}
+        key = ", ".join(f"CAST({listed([one])} AS {kinds[one]}) AS {listed([one])}" for one in table.key)
+        read = f"read_parquet([{', '.join(map(literal, files))}], hive_partitioning = false, union_by_name = true)"
+        state.con.run(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT DISTINCT {key} FROM {read}")
+
+    def said(self, exc: Exception) -> str | None:
+        if not isinstance(exc, duckdb.Error) or classify(exc) in _PASSING:
+            return None
+        return text(exc)

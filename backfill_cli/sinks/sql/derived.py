@@ -1,0 +1,406 @@
+"""Derived tables in an SQL sink: what they are made of, and what a commit does for them.
+
+What a SELECT reads and which rows a change reaches is read in the room `derived`; here it meets the database.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTable, derived_table, own
+from backfill_cli.contracts.refusals import is_due, marker_gone, same_target
+from backfill_cli.errors import START_OVER, BackfillError, BadData, SinkInUse, UsageError, in_config
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.derived import Base, Derived
+from backfill_cli.model.job import Phase
+from backfill_cli.model.reports import PlannedDerived
+from backfill_cli.model.schema import names_of
+from backfill_cli.model.verify import DifferentRow
+from backfill_cli.sinks.sql.dialect import NAMED_KEYS, SqlDialect, Target
+from backfill_cli.sinks.sql.state import SqlState
+from backfill_cli.sinks.sql.tables import SqlTables, Wanted
+
+if TYPE_CHECKING:
+    from backfill_cli.derived.rows import Maintained
+
+S = TypeVar("S", bound=SqlState)
+Columns = tuple[tuple[str, str], ...]
+
+OTHER_TARGET = in_config('name another target: derived.target = "main.revenue"')
+RIGHT_ROWS = "correct the rows that it reads, upstream; or, with another derived.sql, " + START_OVER
+CLOSE = "1e-12"
+"""Floating-point numbers that differ by no more than this share are equal: a sum depends on the order of rows."""
+
+
+def bases_of(tables: Sequence[SinkTable], dialect: SqlDialect, schema: str) -> tuple[Base, ...]:
+    """What a SELECT can read: by its name in the job, the last part of that if no other has it, or its target."""
+    own_tables = [table for table in tables if not table.side]
+    lasts = [own.fold(_last(table.name)) for table in own_tables]
+
+    def base(table: SinkTable) -> Base:
+        target, last = dialect.target_of(table, schema), _last(table.name)
+        short = (last,) if lasts.count(own.fold(last)) == 1 else ()
+        names = dict.fromkeys((table.name, *short, table.target, str(target)))
+        return Base(table.name, tuple(names), target.sql, table.key, tuple(names_of(table.schema)), table.key)
+
+    return tuple(map(base, own_tables))
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2].strip('"')
+
+
+class SqlDerives(Derives, Generic[S]):
+    """`contracts.Derives`. system: the sink's type. schema: of targets that name none."""
+
+    system: ClassVar[str]
+    dialect: ClassVar[SqlDialect]
+    tables: ClassVar[type[SqlTables[Any]]]
+    holder: ClassVar[str]
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+
+    # What differs between databases
+
+    @abstractmethod
+    def scratch(self) -> AbstractContextManager[S]:
+        """A connection on which temporary tables can be created; nothing of it stays."""
+
+    @abstractmethod
+    def opened(self, doing: str, derived: Sequence[Derived]) -> AbstractContextManager[S]:
+        """A connection that may write to these."""
+
+    @abstractmethod
+    def known(self, doing: str) -> AbstractContextManager[S | None]:
+        """A connection for reading; None where there is no database yet."""
+
+    @abstractmethod
+    def columns(self, state: S, relation: str) -> Columns:
+        """Names and types of a relation (SQL), which is not read."""
+
+    @abstractmethod
+    def volatile(self, state: S, functions: Sequence[str]) -> list[str]:
+        """Those of these functions whose value is not of their arguments alone."""
+
+    @abstractmethod
+    def changed(self, state: S, commit: EpochCommit, table: SinkTable, name: str) -> None:
+        """A temporary table called `name` holds the keys of the epoch's rows of this table, by their names."""
+
+    @abstractmethod
+    def said(self, exc: Exception) -> str | None:
+        """What the database says of a SELECT that it refuses; None for an error of anything else."""
+
+    def indexes(self, target: Target, columns: Sequence[str]) -> list[str]:
+        """DDL by which rows of a key are found."""
+        return []
+
+    # For the engine
+
+    def reads(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> Mapping[str, tuple[str, ...]]:
+        return {one.derived.name: one.reads for one in self.ordered(derived, tables)}
+
+    def check(
+        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]
+    ) -> tuple[PlannedDerived, ...]:
+        self._refuse_shared_targets(derived, tables)
+        with self.scratch() as state:
+            bases = []
+            for at, base in enumerate(bases_of(tables, self.dialect, self.schema)):
+                table = next(one for one in tables if one.name == base.name)
+                name = own.numbered(own.SOURCE, at)
+                listed = ", ".join(
+                    f"{self.dialect.quoted(one.name)} {one.type}" for one in self.tables(state).columns(table)
+                )
+                state.con.run(f"CREATE TEMPORARY TABLE {name} ({listed})")
+                bases.append(_placed(base, name))
+            found = self._ordered(
+                derived, bases, {one.name: own.numbered(own.BAD, at) for at, one in enumerate(derived)}
+            )
+            planned = {}
+            for one in found:
+                self._require_steady(state, one)
+                name = own.numbered(own.BAD, list(derived).index(one.derived))
+                with self.explained(one.derived.name):
+                    state.con.run(f"CREATE TEMPORARY TABLE {name} AS {_empty(one.text)}")
+                planned[one.derived.name] = self._planned(one, self.columns(state, name))
+        with self.known(f"checking the derived tables of job {job!r}") as there:
+            if there is not None:
+                self._missing(there, job, found, lambda one: planned[one.derived.name].columns)
+        return tuple(planned[one.name] for one in derived)
+
+    def _refuse_shared_targets(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
+        seen: dict[str, str] = {}
+        for one in (*tables, *map(derived_table, derived)):
+            target = self.dialect.target_of(one, self.schema)
+            if (twin := seen.setdefault(target.identity, one.name)) != one.name:
+                raise same_target(twin, one.name, str(target))
+
+    def _planned(self, one: "Maintained", columns: Columns) -> PlannedDerived:
+        from backfill_cli.derived.shown import notes_of, reads_of
+
+        derived = one.derived
+        return PlannedDerived(
+            *(derived.name, derived.target, derived.key, columns, reads_of(one), one.pushed),
+            notes=notes_of(one, dict(columns)),
+        )
+
+    def _require_steady(self, state: S, one: "Maintained") -> None:
+        from backfill_cli.derived.reading import OF_ROWS, refusal
+
+        for name in self.volatile(state, sorted(one.functions)) if one.functions else ():
+            raise refusal(one.derived.name, f"{name}: its value is not of its arguments alone", OF_ROWS)
+
+    def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
+        with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
+            self.tables(state).lock()
+            found = self.ordered(derived, tables)
+            for one in found:
+                self._require_steady(state, one)
+
+            def columns(one: "Maintained") -> Columns:
+                with self.explained(one.derived.name):
+                    return self.columns(state, f"({one.text})")
+
+            ddl, new, again = self._missing(state, job, found, columns)
+            if ddl or new:
+                with state.con.ddl():
+                    for statement in dict.fromkeys(ddl):
+                        state.con.run(statement)
+                    state.claim(job, new)
+                    for name in again:  # it was dropped: the next commit fills it
+                        state.unfill(job, name)
+
+    def _missing(
+        self, state: S, job: str, found: "Sequence[Maintained]", columns: "Callable[[Maintained], Columns]"
+    ) -> tuple[list[str], list[tuple[str, Target]], list[str]]:
+        """What `prepare` would do: DDL, those without a marker, those with one that do not exist. Writes nothing.
+
+        columns: of a SELECT. Raises for tables that the job cannot have.
+        """
+        made, known = self.tables(state), state.exists()
+        claimed = state.markers(job) if known else {}
+        ddl, new, again = list[str](), list[tuple[str, Target]](), list[str]()
+        for one in found:
+            name, target = one.derived.name, self.target(one.derived)
+            made.refuse_other_owner(job, Wanted(derived_table(one.derived), target, ()), known)
+            if not made.exists(target):
+                ddl += state.schema_ddl(target.schema)
+                ddl.append(f"CREATE TABLE {target.sql} AS {_empty(one.text)}")
+                ddl += self.indexes(target, one.pushed)
+                again += [name] * (name in claimed)
+            elif name not in claimed or claimed[name].epoch == 0:
+                self._require_ours(state, target, name, columns(one))
+            if name not in claimed:
+                new.append((name, target))
+        return ddl, new, again
+
+    def _require_ours(self, state: S, target: Target, name: str, wanted: Columns) -> None:
+        """A table that exists, and of which the job has filled nothing, is empty and has the columns."""
+        if state.con.rows(f"SELECT 1 FROM {target.sql} LIMIT 1"):
+            raise SinkInUse(f"table {target} exists, with rows that are not this job's", OTHER_TARGET)
+        if self.columns(state, target.sql) != wanted:
+            listed = ", ".join(f"{column} {kind}" for column, kind in wanted)
+            said = f"table {target} exists, with other columns than the SELECT of {name!r}: {listed}"
+            raise SinkInUse(said, OTHER_TARGET)
+
+    def renew(self, job: str, derived: Sequence[Derived]) -> None:
+        with self.opened(f"emptying derived tables of job {job!r}", derived) as state, state.con.transaction():
+            for one in derived:
+                state.con.run(f"DELETE FROM {self.target(one).sql}")
+                state.unfill(job, one.name)
+
+    def target(self, derived: Derived) -> Target:
+        return self.dialect.parse(derived.target, self.schema)
+
+    def ordered(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> "tuple[Maintained, ...]":
+        targets = {one.name: self.target(one).sql for one in derived}
+        return self._ordered(derived, bases_of(tables, self.dialect, self.schema), targets)
+
+    def _ordered(
+        self, derived: Sequence[Derived], bases: Sequence[Base], targets: Mapping[str, str]
+    ) -> "tuple[Maintained, ...]":
+        from backfill_cli.derived.order import ordered
+
+        return ordered(derived, bases, targets, self.system)
+
+    @contextmanager
+    def explained(self, name: str) -> Iterator[None]:
+        """What the database says of a SELECT names the derived table."""
+        try:
+            yield
+        except Exception as exc:
+            if isinstance(exc, BackfillError) or (said := self.said(exc)) is None:
+                raise
+            raise UsageError(f"derived table {name!r}: {said}", in_config("correct derived.sql")) from exc
+
+    # In a commit
+
+    def keeping(
+        self, state: S, commit: EpochCommit, markers: Mapping[str, Marker], due: Sequence[SinkTable]
+    ) -> "Keeping[S]":
+        return Keeping(self, state, commit, markers, due)
+
+    # For verify
+
+    def compare(
+        self,
+        state: S,
+        job: str,
+        derived: Derived,
+        others: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        named: int,
+    ) -> ComparedDerived:
+        """See `contracts.SinkCopy.compare`."""
+        if state.markers(job)[derived.name].epoch == 0:
+            return ComparedDerived(filled=False)
+        one = next(one for one in self.ordered(others, tables) if one.derived == derived)
+        quoted, target, row = self.dialect.quoted, self.target(derived).sql, own.ROW
+        columns = self.columns(state, target)
+        same = " AND ".join(
+            one.engine.same(f"s.{quoted(name)}", f"t.{quoted(name)}", True) for name in derived.key
+        )
+        differs = {name: f"NOT {_alike(quoted(name), kind)}" for name, kind in columns if name not in derived.key}
+        both = (
+            f"FROM (SELECT *, 1 AS {row} FROM ({one.text}) AS {own.SOURCE}) AS s "
+            f"FULL JOIN (SELECT *, 1 AS {row} FROM {target}) AS t ON {same or f's.{row} = t.{row}'}"
+        )
+        changed = " OR ".join(differs.values()) or "FALSE"
+        count = f"{self.dialect.functions}count"
+        missing, extra, changes, rows, held = state.con.rows(
+            f"SELECT {count}(*) FILTER (WHERE t.{row} IS NULL), {count}(*) FILTER (WHERE s.{row} IS NULL), "
+            f"{count}(*) FILTER (WHERE s.{row} = t.{row} AND ({changed})), "
+            f"(SELECT {count}(*) FROM ({one.text}) AS {own.SOURCE}), (SELECT {count}(*) FROM {target}) {both}"
+        )[0]
+        twice = (held - extra) - (rows - missing)  # further copies of a row beside it
+        found: list[DifferentRow] = []
+        if missing or extra or changes:
+            shown = [*derived.key, *differs]
+            texts = ", ".join(f"CAST({side}.{quoted(name)} AS text)" for name in shown for side in "st")
+            tests = "".join(f", coalesce({test}, TRUE)" for test in differs.values())
+            for sides in state.con.rows(
+                f"SELECT s.{row}, t.{row}, {texts}{tests} {both} "
+                f"WHERE t.{row} IS NULL OR s.{row} IS NULL OR ({changed}) LIMIT {named}"
+            ):
+                found += _different(shown, len(derived.key), *sides)
+        return ComparedDerived(rows, held, missing, extra + twice, changes, tuple(found[:named]))
+
+
+def _different(shown: Sequence[str], keys: int, ours: Any, held: Any, *told: Any) -> Iterator[DifferentRow]:
+    """A row that differs: ours by the SELECT, held by the table."""
+    texts, tests = told[: 2 * len(shown)], told[2 * len(shown) :]
+    pairs = [(texts[2 * at], texts[2 * at + 1]) for at in range(len(shown))]
+    key = tuple((name, pair[0] if ours else pair[1]) for name, pair in zip(shown[:keys], pairs, strict=False))
+    if not (ours and held):
+        yield DifferentRow(key, None, "1 row" if ours else "0 rows", "1 row" if held else "0 rows")
+        return
+    for name, pair, differs in zip(shown[keys:], pairs[keys:], tests, strict=True):
+        if differs:
+            yield DifferentRow(key, name, *pair)
+
+
+def _alike(name: str, kind: str) -> str:
+    """SQL: the values of a column are equal, or floating-point numbers nearly so."""
+    equal = f"s.{name} IS NOT DISTINCT FROM t.{name}"
+    if kind.upper() not in ("FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"):
+        return f"({equal})"
+    return f"coalesce({equal} OR abs(s.{name} - t.{name}) <= {CLOSE} * abs(t.{name}), FALSE)"
+
+
+def _placed(base: Base, sql: str) -> Base:
+    return Base(base.name, base.names, sql, base.key, base.columns, base.by)
+
+
+def _empty(select: str) -> str:
+    """SQL of the SELECT's columns, without a row."""
+    return f"SELECT * FROM ({select}) AS {own.SOURCE} WHERE FALSE"
+
+
+class Keeping(Generic[S]):
+    """What a commit does for derived tables `before` its tables are written, and `after`, in their transaction."""
+
+    def __init__(
+        self,
+        derives: SqlDerives[S],
+        state: S,
+        commit: EpochCommit,
+        markers: Mapping[str, Marker],
+        due: Sequence[SinkTable],
+    ) -> None:
+        from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
+
+        self.derives, self.state, self.commit, self.due = derives, state, commit, due
+        self.filled: list[Maintained] = []
+        kept: list[Kept] = []
+        names: set[str] = set()
+        for one in derives.ordered(commit.derived, (*commit.tables, *commit.aside)):
+            marker = markers.get(one.derived.name)
+            if marker is None:
+                raise marker_gone(commit, one.derived.name, derives.holder)
+            if marker.epoch == 0 or names & set(one.reads):  # one that reads what is filled anew, too
+                self.filled.append(one)
+                names.add(one.derived.name)
+            elif is_due(commit, one.derived.name, marker, derives.holder):
+                kept.append(Kept(one, derives.target(one.derived).sql))
+        empty = not any(markers[one.name].epoch for one in commit.derived)
+        if empty and commit.saved.checkpoint.phase is Phase.SNAPSHOT:
+            self.filled = []
+        self.kept = kept
+        self.upkeep: Upkeep | None = Upkeep(state.con, kept) if kept else None
+        self.staged: list[str] = []
+        self.changes: Mapping[str, str | None] = {}
+
+    def before(self) -> None:
+        if self.upkeep is None:
+            return
+        read = {name for one in self.kept for name in one.maintained.reads}
+        changes: dict[str, str | None] = {}
+        for at, table in enumerate(self.due):
+            staged = self.commit.staged.tables.get(table.name)
+            if table.name not in read or staged is None:
+                continue
+            if staged.truncated:
+                changes[table.name] = None
+            elif staged.rows + staged.changed + staged.deleted:
+                changes[table.name] = name = own.numbered(own.COUNT, at)
+                self.derives.changed(self.state, self.commit, table, name)
+                self.staged.append(name)
+        self.changes = changes
+        if changes:
+            with self._refusals():
+                self.upkeep.before(changes)
+
+    def after(self) -> list[str]:
+        """The names of those that equal their SELECT."""
+        if self.upkeep is not None and self.changes:
+            with self._refusals():
+                self.upkeep.after()
+        for name in self.staged:
+            self.state.con.run(f"DROP TABLE {name}")
+        for one in self.filled:
+            with self._refusals(one.derived.name):
+                self._fill(one)
+        return [*(one.name for one in self.kept), *(one.derived.name for one in self.filled)]
+
+    def _fill(self, one: "Maintained") -> None:
+        from backfill_cli.sinks.sql.upkeep import twice_in
+
+        con, dialect = self.state.con, self.derives.dialect
+        target = self.derives.target(one.derived).sql
+        con.run(f"DELETE FROM {target}")
+        con.run(f"INSERT INTO {target} ({one.engine.listed(one.columns)}) {one.text}")
+        if not one.unique and (twice := con.rows(dialect.twice(one.derived.key, target))):
+            raise twice_in(one.derived.name, one.derived.key, twice[:NAMED_KEYS])
+
+    @contextmanager
+    def _refusals(self, name: str = "") -> Iterator[None]:
+        """What the database refuses is raised as the fault of the derived table."""
+        try:
+            yield
+        except Exception as exc:
+            if isinstance(exc, BackfillError) or (said := self.derives.said(exc)) is None:
+                raise
+            names = name or (self.upkeep.doing if self.upkeep is not None else "")
+            raise BadData(f"derived table {names!r} cannot be computed: {said}", RIGHT_ROWS).of(names) from exc

@@ -1,0 +1,215 @@
+"""What a sink that keeps derived tables must do: beside `SinkContract`, for the SQL sinks."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hint_typed import typed
+from sink_epochs import Epochs, Row, a_table, rows
+
+from backfill_cli.contracts import ComparedDerived, EpochCommit, Sink, derived_table
+from backfill_cli.errors import BadData, SinkInUse, UsageError
+from backfill_cli.model.derived import Derived
+from backfill_cli.model.job import Phase
+from backfill_cli.model.verify import DifferentRow
+
+BY_NAME = Derived(
+    "by_name", "by_name", ("name",), "SELECT name, count(*) AS n, sum(id) AS ids FROM orders GROUP BY 1"
+)
+NAMES = Derived("names", "names", (), "SELECT count(*) AS names, sum(n) AS n FROM by_name")
+Query = Callable[[str], list[tuple[Any, ...]]]
+"""SQL → rows, by the system's own client."""
+
+
+def past(commit: EpochCommit, *derived: Derived) -> EpochCommit:
+    """The commit once the snapshot is read."""
+    checkpoint = replace(commit.saved.checkpoint, phase=Phase.UPSTREAM)
+    return replace(commit, derived=derived, saved=replace(commit.saved, checkpoint=checkpoint))
+
+
+class DerivedContract:
+    """Fixtures to provide: `sink`, `epochs` as of `SinkContract`; `query`. volatile: a call of no fixed value."""
+
+    volatile: str
+
+    @pytest.fixture
+    def query(self) -> Query:
+        raise pytest.UsageError("a DerivedContract needs a `query` fixture")
+
+    @pytest.fixture
+    def kept(self, sink: Sink, epochs: Epochs) -> tuple[Derived, ...]:
+        derives = sink.extras.derives
+        assert derives is not None
+        derived = (NAMES, BY_NAME)  # the one that reads the other first
+        derives.prepare(epochs.job, derived, epochs.tables)
+        return derived
+
+    def test_a_derived_table_is_filled_past_the_snapshot_and_kept_from_then_on(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        sink.commit(replace(epochs.next(inserts=rows((1, "a"), (2, "b"))), derived=kept))
+        assert query("SELECT count(*) FROM by_name") == [(0,)]
+        assert sink.committed(epochs.job)["by_name"].epoch == 0
+        sink.commit(past(epochs.next(inserts=rows((3, "a"))), *kept))
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 2, 4), ("b", 1, 2)]
+        assert query("SELECT names, n FROM names") == [(2, 3)]
+        null: list[Row] = [{"id": 1, "name": None}, {"id": 4, "name": None}]
+        last = past(epochs.next(upserts=[*null, *rows((3, "c"))], deletes=[2]), *kept)
+        sink.commit(last)
+        sink.commit(last)  # a repeat changes nothing
+        assert query("SELECT name, n, ids FROM by_name ORDER BY name NULLS LAST") == [("c", 1, 3), (None, 2, 5)]
+        assert query("SELECT names, n FROM names") == [(2, 3)]
+        assert {one.epoch for one in sink.committed(epochs.job).values()} == {last.epoch}
+        sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), *kept))
+        assert query("SELECT name, n, ids FROM by_name") == [("z", 1, 7)]
+
+    def test_a_derived_table_that_was_dropped_is_filled_by_the_next_commit(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        sink.commit(past(epochs.next(inserts=rows((1, "a"))), *kept))
+        sink.drop([derived_table(BY_NAME)])
+        assert sink.extras.derives is not None
+        sink.extras.derives.prepare(epochs.job, kept, epochs.tables)
+        sink.commit(past(epochs.next(), *kept))
+        assert query("SELECT name, n FROM by_name") == [("a", 1)]
+
+    def test_verify_tells_what_differs_from_its_select_and_a_renewed_one_is_filled_anew(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...], tmp_path: Path
+    ) -> None:
+        null: Row = {"id": 4, "name": None}
+        sink.commit(past(epochs.next(inserts=[*rows((1, "a"), (2, "b"), (3, "c")), null]), *kept))
+
+        def compared() -> ComparedDerived:
+            assert sink.extras.copied is not None
+            (folder := tmp_path / str(len(list(tmp_path.iterdir())))).mkdir()
+            with sink.extras.copied(epochs.job, False, folder) as copy:
+                return copy.compare(BY_NAME, kept, epochs.tables, 20)
+
+        assert compared() == ComparedDerived(4, 4)
+        for change in (
+            "DELETE FROM by_name WHERE name = 'a'",
+            "UPDATE by_name SET n = 9 WHERE name IS NULL",
+            "INSERT INTO by_name VALUES ('x', 1, 1), ('b', 1, 2)",
+        ):
+            query(change)
+        found = compared()
+        assert (found.rows, found.held, found.missing, found.extra, found.changed) == (4, 5, 1, 2, 1)
+        assert sorted(found.different, key=str) == sorted(
+            [
+                DifferentRow((("name", "a"),), None, "1 row", "0 rows"),
+                DifferentRow((("name", "x"),), None, "0 rows", "1 row"),
+                DifferentRow((("name", None),), "n", "1", "9"),
+            ],
+            key=str,
+        )
+        assert sink.extras.derives is not None
+        sink.extras.derives.renew(epochs.job, [BY_NAME])
+        assert compared().filled is False
+        sink.commit(past(epochs.next(), *kept))
+        assert compared() == ComparedDerived(4, 4)
+
+    def test_plan_is_told_columns_and_reach_and_creates_nothing(self, sink: Sink, epochs: Epochs) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        by_name, names = derives.check("new", (BY_NAME, NAMES), epochs.tables)
+        assert [name for name, _ in by_name.columns] == ["name", "n", "ids"]
+        assert [(one.table, one.named, one.by) for one in by_name.reads] == [("orders", "orders", ("name",))]
+        assert (by_name.found_by, names.found_by) == (("name",), ())
+        assert set(sink.committed(epochs.job)) == {"orders"}
+        assert derives.reads((BY_NAME, NAMES), epochs.tables) == {"by_name": ("orders",), "names": ("by_name",)}
+
+    @pytest.mark.parametrize(
+        ("sql", "said", "way_on"),
+        [
+            ("SELECT name, nonesuch(id) AS n FROM orders", "nonesuch", "correct derived.sql"),
+            ("SELECT name, VOLATILE AS n FROM orders", "its value is not of its", "use a column of the rows"),
+            ("SELECT * FROM orders", r"SELECT \*: the result would change", "name each column"),
+            ("SELECT name, id AS n FROM d", "it reads itself", "let each read tables"),
+        ],
+    )
+    def test_a_select_that_the_engine_refuses_is_refused_by_name(
+        self, sink: Sink, epochs: Epochs, sql: str, said: str, way_on: str
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        with pytest.raises(UsageError, match=f"derived table 'd'.*{said}") as refused:
+            derives.check(
+                "new", [Derived("d", "d", ("name",), sql.replace("VOLATILE", self.volatile))], epochs.tables
+            )
+        with typed(refused.value) as hint:
+            hint.says(way_on)
+            derives.check("new", [Derived("d", "d", ("name",), BY_NAME.sql)], epochs.tables)
+
+    @pytest.mark.parametrize("made", ["(a int)", "(name text, n bigint, ids bigint, more int)"])
+    def test_a_table_of_others_is_refused_whatever_it_holds(
+        self, sink: Sink, epochs: Epochs, query: Query, made: str
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        query(f"CREATE TABLE by_name {made}")
+        if made == "(a int)":
+            query("INSERT INTO by_name VALUES (1)")
+        with pytest.raises(SinkInUse, match=r"by_name exists, with (rows|other columns)") as refused:
+            derives.prepare(epochs.job, [BY_NAME], epochs.tables)
+        with pytest.raises(SinkInUse, match=r"by_name exists, with (rows|other columns)"):
+            derives.check(epochs.job, [BY_NAME], epochs.tables)
+        with pytest.raises(UsageError, match=r"'orders' and 'by_name' have the same target"):
+            derives.check(epochs.job, [replace(BY_NAME, target="orders")], epochs.tables)
+        assert "by_name" not in sink.committed(epochs.job)
+        with typed(refused.value) as hint:
+            hint.says("name another target: derived.target")
+            derives.prepare(epochs.job, [replace(BY_NAME, target="another")], epochs.tables)
+
+    def test_rows_that_the_engine_cannot_compute_refuse_the_commit_and_nothing_of_it_stays(
+        self, sink: Sink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sql = "SELECT name, sum(CAST(name AS integer)) AS n FROM orders GROUP BY name"
+        numbers = Derived("numbers", "numbers", ("name",), sql)
+        derives.prepare(epochs.job, [numbers], epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "1"))), numbers))
+        held, bad = epochs.epoch, past(epochs.next(upserts=rows((2, "x"))), numbers)
+        with pytest.raises(BadData, match=r"derived table 'numbers' cannot be computed: .*x") as refused:
+            sink.commit(bad)
+        assert query("SELECT count(*) FROM orders") == [(1,)]
+        with typed(refused.value) as hint:
+            hint.says("correct the rows that it reads")
+            sink.commit(replace(past(epochs.next(upserts=rows((3, "3"))), numbers), prev_epoch=held))
+        assert query("SELECT sum(n) FROM numbers") == [(4,)]
+
+    @pytest.mark.parametrize("filled", [False, True])
+    def test_a_key_that_stands_twice_is_named_as_it_is_filled_and_later(
+        self, sink: Sink, epochs: Epochs, query: Query, filled: bool
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        ids = Derived("ids", "ids", ("name",), "SELECT name, id FROM orders")
+        derives.prepare(epochs.job, [ids], epochs.tables)
+        if filled:
+            sink.commit(past(epochs.next(inserts=rows((1, "a"))), ids))
+        held, twice = epochs.epoch, past(epochs.next(upserts=rows((1, "a"), (2, "a"))), ids)
+        with pytest.raises(
+            BadData, match=r"derived table 'ids': its key \(name\) has duplicates: \(a\) 2"
+        ) as refused:
+            sink.commit(twice)
+        with typed(refused.value) as hint:
+            hint.says("add a column to derived.key that tells these rows apart")
+            sink.commit(replace(past(epochs.next(upserts=rows((1, "a"), (2, "b"))), ids), prev_epoch=held))
+        assert query("SELECT name, id FROM ids ORDER BY id") == [("a", 1), ("b", 2)]
+
+    def test_a_table_that_is_set_aside_is_still_read(self, sink: Sink, epochs: Epochs, query: Query) -> None:
+        derives, other = sink.extras.derives, a_table("items")
+        assert derives is not None
+        both = (*epochs.tables, other)
+        pairs = Derived("pairs", "pairs", ("id",), "SELECT o.id, i.name FROM orders o JOIN items i ON i.id = o.id")
+        sink.prepare(epochs.job, both, into_existing=False)
+        derives.prepare(epochs.job, [pairs], both)
+        epochs.tables = both
+        sink.commit(past(epochs.next(inserts=rows((1, "one"), (2, "two")), of="items"), pairs))
+        epochs.tables = both[:1]
+        sink.leave(epochs.job, ["items"])
+        sink.commit(replace(past(epochs.next(inserts=rows((2, "x"))), pairs), aside=(other,)))
+        assert query("SELECT id, name FROM pairs") == [(2, "two")]

@@ -1,0 +1,96 @@
+"""A job's derived tables: which sinks keep them, and what a job with them refuses."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hint_typed import typed
+from sink_contract import a_table
+
+from backfill_cli.config import JobConfig, load
+from backfill_cli.contracts import JobDefinition
+from backfill_cli.engine.job.derived import planned_derived, require_unread
+from backfill_cli.engine.job.select import require_same
+from backfill_cli.errors import UsageError
+from backfill_cli.model.position import START
+from backfill_cli.model.upstream import Pin
+
+SECTIONS = """
+[job]
+name = "orders"
+[upstream]
+type = "files"
+snapshot = { path = "snapshot/{table}", format = "parquet" }
+[[tables]]
+name = "orders"
+key = ["id"]
+[[tables]]
+name = "items"
+key = ["id"]
+"""
+BY_NAME = """
+[[derived]]
+name = "by_name"
+key = ["name"]
+sql = "SELECT name, count(*) AS n FROM orders GROUP BY 1"
+"""
+DUCKDB = '[sink]\ntype = "duckdb"\npath = "w.duckdb"\n'
+TABLES = (a_table("orders"), a_table("items"))
+
+
+def config_of(folder: Path, derived: str = BY_NAME, sink: str = DUCKDB) -> JobConfig:
+    for table in ("orders", "items"):
+        (folder / "snapshot" / table).mkdir(parents=True, exist_ok=True)
+        rows = pa.table({"id": pa.array([1], pa.int64()), "name": ["a"]})
+        pq.write_table(rows, folder / "snapshot" / table / "0.parquet")
+    (folder / "job.toml").write_text(SECTIONS + derived + sink)
+    return load(folder / "job.toml")
+
+
+def job_of(config: JobConfig) -> JobDefinition:
+    pin = Pin(START, None, None, ())
+    return JobDefinition("orders", config.stored(), json.dumps(config.fingerprint()), pin, "", "snapshot", TABLES)
+
+
+OTHERS = {"kafka": 'bootstrap_servers = "h:1"', "delta": 'table = "lake/{table}"'}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_sink_whose_tables_commit_one_by_one_refuses_a_derived_table_by_name(tmp_path: Path, kind: str) -> None:
+    config = config_of(tmp_path)
+    (tmp_path / "other.toml").write_text(f'{SECTIONS}{BY_NAME}[sink]\ntype = "{kind}"\n{OTHERS[kind]}')
+    other = load(tmp_path / "other.toml")
+    with pytest.raises(UsageError, match=f"derived table 'by_name': the sink {kind} cannot keep it") as refused:
+        planned_derived(other, other.open_sink(), TABLES)
+    with typed(refused.value) as hint:
+        hint.says('use sink.type "duckdb" or "postgres", or leave [[derived]] out')
+        assert [one.name for one in planned_derived(config, config.open_sink(), TABLES)] == ["by_name"]
+
+
+def test_a_table_that_a_derived_table_reads_cannot_leave(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    job = job_of(config)
+    require_unread(job, config, "items")
+    with pytest.raises(UsageError, match=r"'orders' cannot leave .*derived table 'by_name' reads it") as refused:
+        require_unread(job, config, "orders")
+    with typed(refused.value) as hint:
+        assert hint.commands() == [["drop", "orders", "--confirm", "orders"]]
+
+
+def test_a_derived_table_neither_changes_nor_joins_nor_leaves_a_job_that_exists(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    job = job_of(config)
+    require_same(job, config)
+    for derived in (BY_NAME.replace("AS n ", "AS m "), "", BY_NAME + BY_NAME.replace("by_name", "more")):
+        with pytest.raises(UsageError, match=r"has other derived tables: .*: (by_name|more)") as refused:
+            require_same(job, config_of(tmp_path, derived))
+    with typed(refused.value) as hint:
+        hint.says("undo these changes")
+        require_same(job, config_of(tmp_path))
+
+
+def test_jobs_without_derived_tables_have_the_fingerprint_that_they_had(tmp_path: Path) -> None:
+    assert "derived" not in config_of(tmp_path, "").fingerprint()
+    assert job_of(config_of(tmp_path, "")).derived == ()
