@@ -97,7 +97,7 @@ REFUSED = {
     "brackets around a part": (
         "(SELECT status FROM orders) UNION ALL SELECT country FROM customers",
         "not a SELECT",
-        "leave out brackets around it",
+        "without brackets around it",
         "SELECT status FROM orders UNION ALL SELECT country FROM customers",
     ),
     "recursion": (
