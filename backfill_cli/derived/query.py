@@ -66,7 +66,6 @@ class Select:
 
     items: tuple[Item, ...]
     leaves: tuple[Leaf, ...]
-    item_text: str
     after_from: int
     where: str = ""
     where_at: tuple[int, int] = (0, 0)

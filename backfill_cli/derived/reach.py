@@ -84,23 +84,16 @@ class Reach:
 
     def changed(self, base: Base, changed: str | None) -> str:
         """The changed rows of a base, as a source."""
-        return base.sql if changed is None else self._rows(base, changed, "SEMI", "EXISTS")
-
-    def unchanged(self, base: Base, changed: str | None) -> str:
-        """The other rows."""
         if changed is None:
-            return f"(SELECT * FROM {base.sql} AS {ROW} WHERE FALSE)"
-        return self._rows(base, changed, "ANTI", "NOT EXISTS")
-
-    def _rows(self, base: Base, changed: str, join: str, exists: str) -> str:
+            return base.sql
         quoted = self.engine.quoted
         same = " AND ".join(
             self.engine.same(f"{ROW}.{quoted(name)}", f"{CHANGED}.{quoted(name)}", base.nullable)
             for name in base.by
         )
         if self.engine.semi:
-            return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} {join} JOIN {changed} AS {CHANGED} ON {same})"
-        there = f"{exists} (SELECT FROM {changed} AS {CHANGED} WHERE {same})"
+            return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} SEMI JOIN {changed} AS {CHANGED} ON {same})"
+        there = f"EXISTS (SELECT FROM {changed} AS {CHANGED} WHERE {same})"
         return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} WHERE {there})"
 
     def _found_by(self, select: Select, at: int, source: str) -> str:

@@ -340,9 +340,7 @@ class _Reader:
         leaves, commas = self._leaves(from_at + 1, after_from, tree, scope) if from_at is not None else ((), ())
         columns = _Columns(leaves, self)
         items = self._items(first_item, items_end, tree, columns, named)
-        made = Select(
-            items, leaves, self.piece(first_item, items_end), self.tokens[after_from - 1].end + 1, commas=commas
-        )
+        made = Select(items, leaves, self.tokens[after_from - 1].end + 1, commas=commas)
         if (at := clauses.get(TokenType.WHERE)) is not None:
             span = self.tokens[at + 1].start, self.tokens[stop[at] - 1].end + 1
             self._no_subquery(tree.args["where"])

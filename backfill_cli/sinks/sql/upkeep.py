@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import own
-from backfill_cli.derived.additive import ROWS, Sums, additive
 from backfill_cli.derived.rows import Maintained
 from backfill_cli.errors import BadData, in_config
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS
@@ -18,13 +17,10 @@ from backfill_cli.sinks.sql.state import Connection
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A derived table that is whole. target: quoted. sums: SQL of its side table, if it is kept by
-    contributions.
-    """
+    """A derived table that is whole. target: quoted."""
 
     maintained: Maintained
     target: str
-    sums: str | None = None
 
     @property
     def name(self) -> str:
@@ -48,27 +44,24 @@ class Upkeep:
         self.changes = changes
         for one in self.kept:
             self._create(one)
-            self._collect(one, changes, "-")
+            self._collect(one, changes)
 
     def after(self) -> None:
         """Each derived table equals its SELECT. Raises BadData for one whose rows the database refuses."""
         for one in self.kept:
-            self._collect(one, self.changes, "")
+            self._collect(one, self.changes)
         for at, one in enumerate(self.kept):
             keys = self.keys[one.name]
-            self._know(one)
             if self.con.rows(f"SELECT 1 FROM {keys} LIMIT 1"):
                 change: Mapping[str, str | None] = {
                     one.name: self._changed(one) if one.maintained.pushed else None
                 }
                 for dependent in self.kept[at + 1 :]:
-                    self._collect(dependent, change, "-")
+                    self._collect(dependent, change)
                 self._replace(one)
                 for dependent in self.kept[at + 1 :]:
-                    self._collect(dependent, change, "")
+                    self._collect(dependent, change)
             self.con.run(f"DROP TABLE {keys}")
-            if one.sums is not None:
-                self.con.run(f"DROP TABLE {_delta(keys)}")
 
     def _create(self, one: Kept) -> None:
         kept, keys = one.maintained, self.keys[one.name]
@@ -80,26 +73,10 @@ class Upkeep:
             f"CREATE TEMP TABLE {keys} AS SELECT {columns or f'1 AS {own.KEY}'} FROM {one.target} WHERE FALSE"
         )
 
-        if one.sums is not None:
-            self.con.run(f"CREATE TEMP TABLE {_delta(keys)} AS SELECT * FROM {one.sums} WHERE FALSE")
-
-    def _collect(self, one: Kept, changes: Mapping[str, str | None], sign: str) -> None:
-        """sign: "-" for rows as they were, "" for rows as they are."""
+    def _collect(self, one: Kept, changes: Mapping[str, str | None]) -> None:
         self.doing = one.name
-        keys, sums = self.keys[one.name], _sums(one)
-        if sums is not None:
-            for select in sums.partial(changes, sign):
-                self.con.run(f"INSERT INTO {_delta(keys)} {select}")
-            return
         for select in one.maintained.reached(changes):
-            self.con.run(f"INSERT INTO {keys} {select}")
-
-    def _know(self, one: Kept) -> None:
-        """The keys are known where contributions were collected instead."""
-        if one.sums is not None:
-            kept, keys = one.maintained, self.keys[one.name]
-            columns = kept.engine.listed(kept.pushed) or "1"
-            self.con.run(f"INSERT INTO {keys} SELECT DISTINCT {columns} FROM {_delta(keys)}")
+            self.con.run(f"INSERT INTO {self.keys[one.name]} {select}")
 
     def _changed(self, one: Kept) -> str:
         """The keys as a relation with the derived table's own names."""
@@ -112,9 +89,6 @@ class Upkeep:
 
     def _replace(self, one: Kept) -> None:
         self.doing = one.name
-        if (sums := _sums(one)) is not None:
-            self._add(one, sums)
-            return
         kept, target = one.maintained, one.target
         columns = kept.engine.listed(kept.columns)
         for keys, nulls in self._parts(one):
@@ -123,33 +97,6 @@ class Upkeep:
             self.con.run(f"INSERT INTO {target} ({columns}) {kept.limited(keys, nulls)}")
             if not kept.unique:
                 self._check(one, keys, nulls)
-
-    def _add(self, one: Kept, sums: Sums) -> None:
-        """The contributions are added to the side table, and the rows of their groups computed from it."""
-        kept, keys, side, quoted = one.maintained, self.keys[one.name], one.sums, one.maintained.engine.quoted
-        delta = _delta(keys)
-        groups, states = [quoted(name) for name in sums.keys], list(sums.states)
-        added = ", ".join([*groups, *(f"sum({name}) AS {name}" for name in states)])
-        per = f" GROUP BY {', '.join(groups)}" if groups else ""
-        same = " AND ".join(kept.engine.same(f"d.{name}", f"s.{name}", True) for name in groups) or "TRUE"
-        listed = ", ".join([*groups, *states])
-        self.con.run(
-            f"INSERT INTO {delta} ({listed}) SELECT {', '.join(f's.{name}' for name in (*groups, *states))} "
-            f"FROM {side} AS s WHERE EXISTS (SELECT 1 FROM {delta} AS d WHERE {same})"
-        )
-        self.con.run(f"DELETE FROM {side} AS s WHERE EXISTS (SELECT 1 FROM {delta} AS d WHERE {same})")
-        some = f" HAVING sum({ROWS}) <> 0" if groups else ""
-        self.con.run(f"INSERT INTO {side} ({listed}) SELECT {added} FROM {delta}{per}{some}")
-        for part, nulls in self._parts(one):
-            self.con.run(f"DELETE FROM {one.target} AS {own.SOURCE} WHERE {kept.among(part, own.SOURCE, nulls)}")
-        there = f" WHERE EXISTS (SELECT 1 FROM {delta} AS d WHERE {same})"
-        self.con.run(
-            f"INSERT INTO {one.target} ({kept.engine.listed(kept.columns)}) "
-            f"SELECT {', '.join(sums.outputs())} FROM {side} AS s{there}"
-        )
-        if not kept.unique:
-            for part, nulls in self._parts(one):
-                self._check(one, part, nulls)
 
     def _parts(self, one: Kept) -> list[tuple[str, bool]]:
         """Relations of the keys, and whether they can have NULLs: an engine may find those without NULLs
@@ -175,15 +122,6 @@ class Upkeep:
         )
         if twice:
             raise twice_in(one.name, kept.derived.key, twice)
-
-
-def _delta(keys: str) -> str:
-    """The temporary table of contributions beside that of keys."""
-    return f"{keys}_sums"
-
-
-def _sums(one: Kept) -> Sums | None:
-    return additive(one.maintained) if one.sums is not None else None
 
 
 def twice_in(name: str, key: Sequence[str], twice: Sequence[tuple[str, int]]) -> BadData:

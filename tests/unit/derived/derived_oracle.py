@@ -9,7 +9,6 @@ import duckdb
 import psycopg
 from derived_world import Row, Table, View, World, quoted
 
-from backfill_cli.derived.additive import additive
 from backfill_cli.derived.rows import maintained
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.derived import Base, Derived
@@ -129,13 +128,11 @@ def base_of(table: Table) -> Base:
 
 def kept_of(views: Sequence[View], tables: Sequence[Table], system: str) -> list[Kept]:
     bases, kept = [base_of(table) for table in tables], []
-    for at, view in enumerate(views, len(tables)):
+    for view in views:
         made = maintained(Derived(view.name, view.name, view.key, view.sql), bases, system)
         target = f"public.{quoted('of ' + view.name)}"
         bases.append(made.base([view.name], target))
-        # every other one that can be: the rest is computed again
-        side = f"public.{quoted('sums of ' + view.name)}" if at % 2 == 0 and additive(made) else None
-        kept.append(Kept(made, target, side))
+        kept.append(Kept(made, target))
     return kept
 
 
@@ -163,8 +160,6 @@ def run(seed: int, sink: Database, oracle: Database) -> str:
         except oracle.invalid:  # a column called like another table's alias can be ambiguous
             return "refused"
         sink.run(f"CREATE TABLE {one.target} AS {one.maintained.text}")
-        if one.sums is not None and (sums := additive(one.maintained)) is not None:
-            sink.run(f"CREATE TABLE {one.sums} AS {sums.filled()}")
         if duplicate(oracle, view):
             return "duplicate"
     for number in range(EPOCHS):

@@ -6,7 +6,6 @@ import duckdb
 import pytest
 from hint_typed import typed
 
-from backfill_cli.derived.additive import additive
 from backfill_cli.derived.rows import maintained
 from backfill_cli.errors import BadData
 from backfill_cli.model.derived import Base, Derived
@@ -21,10 +20,9 @@ Row = tuple[object, ...]
 
 
 class Sink:
-    """Two tables, and derived ones that are whole. adds: counts and sums are kept by contributions."""
+    """Two tables, and derived ones that are whole."""
 
-    def __init__(self, adds: bool = False) -> None:
-        self.adds = adds
+    def __init__(self) -> None:
         self.raw = duckdb.connect()
         self.raw.execute("CREATE TABLE orders (id INT, customer INT, amount INT, status TEXT)")
         self.raw.execute("CREATE TABLE customers (id INT, country TEXT, region TEXT)")
@@ -34,10 +32,7 @@ class Sink:
         bases = [*BASES, *(one.maintained.base([one.name], one.target) for one in self.kept)]
         made = maintained(Derived(name, name, key, sql), bases, "duckdb")
         self.raw.execute(f"CREATE TABLE {name} AS {made.text}")
-        sums = additive(made) if self.adds else None
-        if sums is not None:
-            self.raw.execute(f"CREATE TABLE sums_{name} AS {sums.filled()}")
-        self.kept.append(Kept(made, name, f"sums_{name}" if sums is not None else None))
+        self.kept.append(Kept(made, name))
 
     def epoch(self, **tables: Mapping[int, Row | None] | None) -> None:
         """By table: what becomes of keys; None as a row: it is deleted; None as a table: it is emptied."""
@@ -66,9 +61,9 @@ class Sink:
         return sorted(self.raw.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
 
 
-@pytest.fixture(params=["computed again", "added"])
-def sink(request: pytest.FixtureRequest) -> Sink:
-    return Sink(adds=request.param == "added")
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
 
 
 def test_a_sum_of_no_value_is_null_again(sink: Sink) -> None:
@@ -185,23 +180,3 @@ def test_two_rows_of_a_key_are_refused_and_named(sink: Sink) -> None:
         again.derive("SELECT status, amount FROM orders", "status", "amount")
         again.epoch(orders={1: (7, 5, "a"), 2: (7, 6, "a")})
         assert again.rows() == [("a", 5), ("a", 6)]
-
-
-@pytest.mark.parametrize(
-    ("sql", "adds"),
-    [
-        ("SELECT customer, count(*) AS n, coalesce(sum(amount), 0) + 1 AS s FROM orders GROUP BY 1", True),
-        ("SELECT customer, count(*) FILTER (WHERE amount > 1) AS n FROM orders GROUP BY 1", True),
-        ("SELECT customer, max(amount) AS m, count(*) AS n FROM orders GROUP BY 1", False),
-        ("SELECT customer, avg(amount) AS m FROM orders GROUP BY 1", False),
-        ("SELECT customer, count(DISTINCT amount) AS n FROM orders GROUP BY 1", False),
-        ("SELECT customer, count(*) AS n FROM orders GROUP BY 1 HAVING count(*) > 1", False),
-        (
-            "SELECT customer, count(*) AS n FROM orders o LEFT JOIN customers c ON c.id = customer GROUP BY 1",
-            False,
-        ),
-        ("SELECT customer, amount AS n FROM orders", False),
-    ],
-)
-def test_counts_and_sums_over_inner_joins_can_be_added(sql: str, adds: bool) -> None:
-    assert (additive(maintained(Derived("d", "d", ("customer",), sql), BASES, "duckdb")) is not None) is adds
