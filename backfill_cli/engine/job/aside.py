@@ -9,7 +9,7 @@ from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Pinned, SinkTable, Source
 from backfill_cli.engine.job.join import require_joinable, require_removable
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.errors import BackfillError, UsageError, command, in_config
+from backfill_cli.errors import BackfillError, Hint, UsageError, command, in_config
 from backfill_cli.model.aside import Aside, out
 from backfill_cli.model.codec import decode
 from backfill_cli.model.upstream import Pin
@@ -52,6 +52,13 @@ def kept_of(job: JobDefinition, table: str) -> tuple[SinkTable, ...]:
     """What the sink has of a table that is set aside."""
     (aside,) = [one for one in out(job.aside) if one.table == table]
     return decode(tuple[SinkTable, ...], aside.tables)
+
+
+def read_anew(job: JobDefinition, table: str) -> Hint:
+    """The table leaves the job with its rows, and joins it anew."""
+    remove, add = (f"{verb} {job.name} --table {quote(table)}" for verb in ("remove", "add"))
+    file = f" --config {quote(job.config_file)}" if job.config_file else ""
+    return command(f"{remove} --with-rows --confirm {job.name}", f"{add}{file}")
 
 
 def let_go(one: Aside, config: JobConfig, opened: Resources) -> None:

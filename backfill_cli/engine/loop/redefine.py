@@ -10,13 +10,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from shlex import quote
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Partitions, SinkTable
-from backfill_cli.engine.job.aside import holds, kept_of, let_go, require_aside
+from backfill_cli.engine.job.aside import holds, kept_of, let_go, read_anew, require_aside
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import (
     joined,
@@ -35,7 +34,6 @@ from backfill_cli.errors import (
     BackfillError,
     BadData,
     Fatal,
-    Hint,
     HistoryGone,
     StateConflict,
     UsageError,
@@ -283,7 +281,7 @@ def _pin_of(job: JobDefinition, before: Aside, new: Pin, alone: Resources) -> Pi
     if not isinstance(alone.upstream.capabilities.reads, Partitions):
         return new
     pin, position = decode(Pin, before.pin), Position.of(before.position)
-    anew = "to read what its topic has now: " + _again(job, before.table)
+    anew = "to read what its topic has now: " + read_anew(job, before.table)
     try:
         alone.with_retries(lambda: alone.upstream.restore(pin))
         view = alone.with_retries(lambda: alone.upstream.observe(position, False))
@@ -298,13 +296,6 @@ def _pin_of(job: JobDefinition, before: Aside, new: Pin, alone: Resources) -> Pi
                 anew,
             )
     return pin
-
-
-def _again(job: JobDefinition, table: str) -> Hint:
-    """The table leaves the job with its rows, and joins it anew."""
-    remove, add = (f"{verb} {job.name} --table {quote(table)}" for verb in ("remove", "add"))
-    file = f" --config {quote(job.config_file)}" if job.config_file else ""
-    return command(f"{remove} --with-rows --confirm {job.name}", f"{add}{file}")
 
 
 def _goes_on(before: Aside, pin: Pin, alone: Resources) -> bool:

@@ -20,7 +20,8 @@ from shlex import quote
 from pyspark.sql import DataFrame
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.contracts import JobDefinition, Partitions, SinkTable, Source
+from backfill_cli.engine.job.aside import read_anew
 from backfill_cli.engine.job.fixable import never
 from backfill_cli.engine.job.ownership import start_over_named
 from backfill_cli.engine.job.resources import Resources
@@ -83,9 +84,7 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
         try:
             verification = Verification.of(definition, config, resources, True, asked, steps)
         except HistoryGone as gone:
-            if not exact:
-                raise
-            return Difference(0, held.schema, why=gone.message)
+            return _done_without(gone, definition, held, exact, resources.upstream)
         verification = replace(verification, comparing=how)
         upstream, spark, taken = resources.upstream, resources.spark, _Taken(folder)
         log = upstream.capabilities.log
@@ -101,11 +100,24 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
                 with _condition_told(job, table, extent):
                     report = verification.against(rows, taken)
             except HistoryGone as gone:
-                if not exact:
-                    raise
-                return Difference(0, held.schema, why=gone.message)
+                return _done_without(gone, definition, held, exact, upstream)
     (verdict,) = report.tables
     return replace(taken.found, epoch=report.epoch, compared=verdict.rows_sink, up_to=now.up_to)
+
+
+def _done_without(
+    gone: HistoryGone, job: JobDefinition, table: SinkTable, exact: bool, upstream: Source
+) -> Difference:
+    """Nothing differs of a topic, which was asked, as the table was put back, for what it lacks.
+
+    Raises HistoryGone for any other: of files, some that came while the table was aside may have been removed.
+    """
+    if not exact:
+        raise gone
+    if not isinstance(upstream.capabilities.reads, Partitions):
+        why = "; of what came while it was set aside some may be gone, too"
+        raise HistoryGone(gone.message + why, read_anew(job, table.name)) from gone
+    return Difference(0, table.schema, why=gone.message)
 
 
 def _incomparable(job: JobDefinition, resources: Resources) -> str:

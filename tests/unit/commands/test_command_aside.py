@@ -19,7 +19,7 @@ from test_command_tables import REFUNDS, add, agreed, live, s, stop, taken
 
 from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.config import JobConfig, from_stored, load
-from backfill_cli.contracts import JobDefinition, Source, TableSpec
+from backfill_cli.contracts import JobDefinition, Partitions, Source, TableSpec
 from backfill_cli.engine.job.aside import require_able, require_aside
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import sections_of
@@ -498,22 +498,28 @@ def test_what_a_put_back_holds_has_the_name_of_its_command_whatever_run_dies(
     assert marks[0]
 
 
-@pytest.mark.parametrize("exact", [True, False])
-def test_a_refill_needs_no_comparison_where_the_log_went_on_after_the_last_commit(
-    out: Scene, monkeypatch: pytest.MonkeyPatch, exact: bool
-) -> None:
-    """What was applied before is gone: nothing is found, and nothing lacks, unless rows were not right then."""
-    assert out.run("refill", "orders", "--table", "refunds").exit_code == 0
-    put_back(out)
-    job = out.catalog.definition("orders")
-    monkeypatch.setattr(
-        Catalog, "definition", lambda *_: replace(job, aside=(replace(job.aside[0], exact=exact),))
-    )
+def gone_meanwhile(s: Scene, monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
+    """What the refill that puts refunds back would compare with is gone."""
+    assert s.run("refill", "orders", "--table", "refunds").exit_code == 0
+    put_back(s)
+    job = s.catalog.definition("orders")
+    known = replace(job, aside=(replace(job.aside[0], exact=exact),))
+    monkeypatch.setattr(Catalog, "definition", lambda *_: known)
 
     def gone(*_: Any) -> None:
         raise HistoryGone("changes/0001.jsonl was removed")
 
     monkeypatch.setattr(Verification, "of", gone)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_topic_that_went_on_after_the_last_commit_needs_no_comparison(
+    out: Scene, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    """What was applied before is gone: nothing is found, and nothing lacks, unless rows were not right then."""
+    gone_meanwhile(out, monkeypatch, exact)
+    partitions = SimpleNamespace(capabilities=SimpleNamespace(reads=Partitions(())))
+    monkeypatch.setattr(Resources, "upstream", partitions)
     with nullcontext() if exact else pytest.raises(HistoryGone):
         found = difference("orders", out.catalog, "refunds", Extent(), out.folder)
         assert (found.rows, found.why) == (0, "changes/0001.jsonl was removed")

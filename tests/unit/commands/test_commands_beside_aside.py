@@ -15,6 +15,7 @@ from test_command_aside import (
     Killed,
     agreed,
     aside,
+    gone_meanwhile,
     kills,
     live,
     out,
@@ -30,11 +31,12 @@ from backfill_cli.contracts import Partitions
 from backfill_cli.engine.loop import redefine
 from backfill_cli.engine.loop.aside import of_one_table
 from backfill_cli.engine.loop.redefine import aside_of
+from backfill_cli.engine.refill.compare import difference
 from backfill_cli.errors import BadData, HistoryGone, StateConflict
 from backfill_cli.model.aside import Standing, standing
 from backfill_cli.model.job import Barrier, Verb
 from backfill_cli.model.position import Position
-from backfill_cli.model.refill import RefillState
+from backfill_cli.model.refill import Extent, RefillState
 from backfill_cli.model.upstream import UpstreamView
 
 __all__ = ["out", "s", "scene", "two"]
@@ -235,6 +237,23 @@ def test_a_topic_that_cannot_go_on_after_the_tables_last_commit_is_read_anew(out
         by_a_run(out)
         assert out.run(*add).exit_code == 0
         by_a_run(out)
+    assert standing_of(out)["refunds"] is Standing.IN
+
+
+def test_files_that_are_gone_may_be_some_that_the_table_lacks(out: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever removes applied files by age does not know that a table was set aside before them."""
+    with monkeypatch.context() as patched, pytest.raises(HistoryGone) as no:
+        gone_meanwhile(out, patched, exact=True)
+        difference("orders", out.catalog, "refunds", Extent(), out.folder)
+    assert "0001.jsonl was removed; of what came while it was set aside some may be gone, too" in str(no.value)
+    with typed(no.value) as hint:
+        remove, add, status = hint.commands()
+        removed = out.run(*remove)
+        assert removed.exit_code == 0, removed.output
+        by_a_run(out)
+        assert out.run(*add).exit_code == 0
+        by_a_run(out)
+        assert out.run(*status).exit_code == 0
     assert standing_of(out)["refunds"] is Standing.IN
 
 
