@@ -10,13 +10,14 @@ from backfill_cli.contracts import own
 class Engine:
     """dialect: its name in sqlglot. ignores_case: of names. semi: whether it has SEMI JOIN, which it plans well.
 
-    compares_null: whether it can hash IS NOT DISTINCT FROM.
+    compares_null: whether it can hash IS NOT DISTINCT FROM. tries: whether TRY(…) is NULL for what fails.
     """
 
     dialect: str
     ignores_case: bool
     semi: bool
     compares_null: bool
+    tries: bool
 
     def quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -39,7 +40,7 @@ class Engine:
 
 
 ENGINES = {
-    "duckdb": Engine("duckdb", ignores_case=True, semi=True, compares_null=True),
-    "postgres": Engine("postgres", ignores_case=False, semi=False, compares_null=False),
+    "duckdb": Engine("duckdb", ignores_case=True, semi=True, compares_null=True, tries=True),
+    "postgres": Engine("postgres", ignores_case=False, semi=False, compares_null=False, tries=False),
 }
 """By the sink's type."""

@@ -11,9 +11,10 @@ from sqlglot import exp
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import ENGINES, Engine
+from backfill_cli.derived.guard import guarded
 from backfill_cli.derived.query import All, Item, Select, bases_of
 from backfill_cli.derived.reach import MAX_MISSING, Changes, Reach, missing_leaves
-from backfill_cli.derived.reading import Read, read, refusal, undetermined
+from backfill_cli.derived.reading import MAKE_COLUMN, Read, read, refusal, undetermined
 from backfill_cli.model.derived import Base, Derived
 
 KEYS = "_backfill_keys"
@@ -68,7 +69,7 @@ class Maintained:
             return self.text
         splices: list[tuple[int, int, str]] = []
         for branch in self._read.query.branches:
-            same = self._same([self._item(branch, name).text for name in self.pushed], nulls)
+            same = self._same([self._guarded(branch, name) for name in self.pushed], nulls)
             if self.engine.semi and branch.leaves:
                 splices += [(start, end, " CROSS JOIN") for start, end in branch.commas]
                 splices.append((branch.after_from, branch.after_from, f" SEMI JOIN {keys} AS {KEYS} ON {same}"))
@@ -111,6 +112,11 @@ class Maintained:
         pairs = zip(self.pushed, self.key_columns, strict=True)
         return ", ".join(f"{self._item(branch, name).text} AS {column}" for name, column in pairs)
 
+    def _guarded(self, branch: Select, name: str) -> str:
+        found = guarded(branch, self._item(branch, name), self.engine)
+        assert found is not None, "`maintained` has refused it"
+        return found
+
     def _item(self, branch: Select, name: str) -> Item:
         return branch.items[self.columns.index(name)]
 
@@ -146,6 +152,14 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
             f"no column of its key {list(derived.key)} is known before rows are grouped",
             "have a column of GROUP BY, or of PARTITION BY, in its key",
         )
+    for one in pushed:
+        for branch in query.branches:
+            if guarded(branch, item := branch.items[columns.index(one)], engine) is None:
+                raise refusal(
+                    derived.name,
+                    f"key column {one!r}: {item.text} can fail for rows that the SELECT leaves out",
+                    MAKE_COLUMN,
+                )
     reads = tuple(base.name for base in bases_of(query))
     if not reads:
         raise refusal(derived.name, "it reads no table of the job", "read one FROM the job's tables")

@@ -438,3 +438,37 @@ def test_rows_are_found_by_the_columns_of_the_key_that_are_known_before_grouping
 ) -> None:
     found = read(sql, key)
     assert (found.pushed, found.unique) == (pushed, unique)
+
+
+@pytest.mark.parametrize(
+    ("rest", "test"),
+    [
+        ("", "o.amount % 2"),
+        ("WHERE o.id > 1", "CASE WHEN (o.id > 1) THEN o.amount % 2 END"),
+        ("JOIN customers c ON c.id = o.id", "CASE WHEN (c.id = o.id) THEN o.amount % 2 END"),
+        ("JOIN customers c USING (id)", 'CASE WHEN ("o"."id" = "c"."id") THEN o.amount % 2 END'),
+        ("LEFT JOIN customers c ON c.id = o.id", "o.amount % 2"),
+        (
+            "RIGHT JOIN customers c ON c.id = o.id",
+            'CASE WHEN ((c.id = o.id) OR "o"."id" IS NULL) THEN o.amount % 2 END',
+        ),
+    ],
+)
+def test_postgresql_computes_a_keys_expression_after_the_conditions(rest: str, test: str) -> None:
+    found = read(f"SELECT o.amount % 2 AS k, count(*) AS n FROM orders o {rest} GROUP BY 1", ("k",), "postgres")
+    assert f"= ({test})" in found.limited("k", nulls=False)
+
+
+@pytest.mark.parametrize("k", ["o.status", "coalesce(o.status, '')", "o.id::text", "date_trunc('day', o.status)"])
+def test_what_cannot_fail_is_computed_as_it_is(k: str) -> None:
+    found = read(f"SELECT {k} AS k, count(*) AS n FROM orders o WHERE o.id > 1 GROUP BY 1", ("k",), "postgres")
+    assert f"= ({k})" in found.limited("k", nulls=False)
+
+
+def test_an_expression_inside_from_that_can_fail_is_refused_in_postgresql() -> None:
+    sql = "SELECT s.k, count(*) AS n FROM (SELECT {} AS k FROM orders o WHERE o.id > 1) AS s GROUP BY 1"
+    with pytest.raises(UsageError, match=r"s.k can fail for rows that the SELECT leaves out") as refused:
+        read(sql.format("o.status::int"), ("k",), "postgres")
+    with typed(refused.value) as hint:
+        hint.says("make columns of it")
+        assert read(sql.format("o.customer_id"), ("k",), "postgres").pushed == ("k",)
