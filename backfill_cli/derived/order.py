@@ -56,7 +56,7 @@ def _named(derived: Derived, system: str) -> set[str]:
     """The names of tables in its SELECT, folded; none of one that cannot be read, which is refused elsewhere."""
     try:
         tree = sqlglot.parse_one(derived.sql, dialect=system)
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         return set()
     tables = [[part.name for part in one.parts] for one in tree.find_all(exp.Table)]
     return {own.fold(name) for parts in tables for name in (parts[-1], ".".join(parts))}

@@ -5,6 +5,7 @@ SELECT says what the pieces are. Whatever neither this module nor a rule below k
 trust. Imported inside functions only: the parser takes longer to load than a command takes.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -39,6 +40,8 @@ ORDER_FREE = frozenset(
 """Aggregates whose value does not depend on the order of rows."""
 WINDOWS = frozenset({"row_number", "rank", "dense_rank"})
 """Window functions that are taken, beside these aggregates."""
+logging.getLogger("sqlglot").disabled = True
+"""What it cannot read is refused here, by name; what it would say goes to stderr."""
 _SIDES = {"LEFT", "RIGHT", "FULL", "INNER", "OUTER", "CROSS", "NATURAL", "SEMI", "ANTI", "ASOF", "POSITIONAL"}
 _CLAUSES = {
     TokenType.WHERE,
@@ -123,6 +126,9 @@ MOMENT = frozenset(
 )
 """Functions, and words, whose value is of the moment or the session. `age` with one argument is of today."""
 
+SETS = frozenset({"generate_subscripts", "regexp_split_to_table", "unnest"})
+"""DuckDB's macros that make several rows of one, which are no table functions there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -206,7 +212,9 @@ class _Reader:
                 self.refuse("a sample is other rows each time", KEEP_ALL)
             if isinstance(node, (exp.Lateral, exp.Unnest, exp.Pivot, exp.MatchRecognize, exp.Explode)):
                 self.refuse(f"{node.key.upper()} in {_sql(node, self.engine)}", MAKE_COLUMN)
-            if isinstance(node, (exp.Placeholder, exp.Parameter, exp.Columns)):
+            if isinstance(node, exp.Func) and _called(node) in SETS:
+                self.refuse(f"{_called(node)}: it makes several rows of one", MAKE_COLUMN)
+            if isinstance(node, (exp.Placeholder, exp.Parameter, exp.Columns, exp.PositionalColumn)):
                 self.refuse(f"{_sql(node, self.engine)}: columns are named", "name each column")
             if isinstance(node, exp.Identifier) and own.is_own(node.name):
                 self.refuse(f"{node.name!r}: names that begin with {own.PREFIX} are backfill's own", "rename it")
@@ -259,7 +267,9 @@ class _Reader:
     def _tree(self, start: int, end: int, before: str = "") -> exp.Expr:
         try:
             found = sqlglot.parse_one(before + self.piece(start, end), dialect=self.engine.dialect)
-        except (SqlglotError, RecursionError) as exc:
+        except RecursionError:
+            self.refuse("its SQL has brackets within brackets, too many to be read", "leave out some brackets")
+        except SqlglotError as exc:
             self.unreadable(exc)
         return found
 
@@ -595,6 +605,11 @@ class _Reader:
         yield Item(name, self.piece(begin, stop), found, bool(aggregates), found.find(exp.Window) is not None)
 
     def _star(self, begin: int, stop: int, node: exp.Expr, leaves: Sequence[Leaf]) -> Iterator[Item]:
+        if len(leaves) > 1:
+            self.refuse(
+                f"{self.shown(begin, stop)}: its columns change with the tables, and two could share a name",
+                "name each column",
+            )
         star = node if isinstance(node, exp.Star) else node.this
         if (
             any(star.args.get(name) for name in ("except_", "replace", "rename", "except"))
@@ -606,8 +621,6 @@ class _Reader:
         wanted = [leaf for leaf in leaves if not of or leaf.name == self.engine.name(of, quoted)]
         if not wanted:
             self.refuse(f"{self.shown(begin, stop)}: nothing in FROM is called that", "name one of FROM")
-        if not of and any(leaf.using for leaf in leaves):
-            self.refuse(f"{self.shown(begin, stop)} with USING", "name each column")
         for leaf in wanted:
             for name, sql in leaf.columns:
                 yield Item(name, f"{leaf.qualifier}.{sql}", _column(leaf.name, name))
@@ -762,6 +775,7 @@ class _Columns:
                 return self._inner(_column(leaf.name, parts[1]), node, 2)
         for leaf in self.leaves:
             if parts[0] in dict(leaf.columns):
+                self._require_settled(parts[0], leaf)
                 return self._inner(_column(leaf.name, parts[0]), node, 1)
         if len(parts) == 1 and self.outputs and parts[0] in self.outputs:
             return self.outputs[parts[0]].copy()
@@ -771,6 +785,15 @@ class _Columns:
             hint = "name a column of a table in FROM; for another output column, repeat its expression"
         self.reader.refuse(f"{_sql(node, engine)}: no table in FROM has that column", hint)
         return None
+
+    def _require_settled(self, name: str, leaf: Leaf) -> None:
+        """Raises where a column that another table gains could be meant as well."""
+        quoted = self.reader.engine.quoted(name)
+        if not all(quoted in one.using for one in self.leaves[1:]):
+            self.reader.refuse(
+                f"{name}: once another table in FROM gains a column of that name, it can be either",
+                f"say whose it is: {leaf.name}.{name}",
+            )
 
     def _inner(self, column: exp.Expr, node: exp.Column, used: int) -> exp.Expr:
         """A field within a column of a nested type stays behind it."""
@@ -786,34 +809,12 @@ def _column(leaf: str, name: str) -> exp.Column:
 
 
 def undetermined(select: Select, known: Iterable[tuple[str, str]]) -> Leaf | None:
-    """A leaf of which two rows can be beside the same values of these columns (leaf, column); None: of none."""
-    have, left, pairs = set(known), list(select.leaves), list(_equal(select))
-    while True:
-        found = next((leaf for leaf in left if _determined(leaf, have)), None)
-        if found is not None:
-            left.remove(found)
-            have |= {(found.name, name) for name, _ in found.columns}
-        more = {there for here, there in pairs if here in have} - have
-        have |= more
-        if found is None and not more:
-            return left[0] if left else None
+    """A leaf of which two rows can be beside the same values of these columns (leaf, column); None: of none.
 
-
-def _equal(select: Select) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
-    """Pairs of columns: who knows the first of a row of FROM also knows the second."""
-    conditions = [(None, select.condition), *((leaf, leaf.condition) for leaf in select.leaves)]
-    for leaf, condition in conditions:
-        if condition is None:
-            continue
-        # of an outer join, a condition says something of the side alone that can be missing
-        missing = {"LEFT JOIN": leaf, "RIGHT JOIN": select.leaves[0]}.get(leaf.joined) if leaf else None
-        for one in condition.flatten() if isinstance(condition, exp.And) else [condition]:
-            if isinstance(one, exp.EQ) and isinstance(one.left, exp.Column) and isinstance(one.right, exp.Column):
-                left, right = (one.left.table, one.left.name), (one.right.table, one.right.name)
-                if missing is None or right[0] == missing.name:
-                    yield left, right
-                if missing is None or left[0] == missing.name:
-                    yield right, left
+    An equality in a join determines nothing here: of other types, several values can equal one (1 = '1' = '01').
+    """
+    have = set(known)
+    return next((leaf for leaf in select.leaves if not _determined(leaf, have)), None)
 
 
 def _determined(leaf: Leaf, known: set[tuple[str, str]]) -> bool:

@@ -150,7 +150,7 @@ def test_two_sides_of_left_joins_that_come_together_take_the_empty_row_away(sink
 def test_a_derived_table_over_derived_tables_follows_them(sink: Sink) -> None:
     sink.derive("SELECT customer, sum(amount) AS s FROM orders GROUP BY 1", "customer", name="spent")
     sink.derive(
-        "SELECT c.country, max(s) AS most FROM customers c LEFT JOIN spent p ON p.customer = c.id GROUP BY 1",
+        "SELECT c.country, max(p.s) AS most FROM customers c LEFT JOIN spent p ON p.customer = c.id GROUP BY 1",
         "country",
         name="best",
     )

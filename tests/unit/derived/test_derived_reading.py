@@ -68,6 +68,33 @@ REFUSED = {
         COUNTED,
     ),
     "chance": ("SELECT status, random() AS r FROM orders", "rand", "use a column of the rows", COUNTED),
+    "a column by its place": ("SELECT status, #1 AS n FROM orders", "#1", "name each column", COUNTED),
+    "several rows of one": (
+        "SELECT status, generate_subscripts([1, 2], 1) AS n FROM orders",
+        "generate_subscripts: it makes several rows of one",
+        "make columns of it",
+        COUNTED,
+    ),
+    "too many brackets": (
+        f"SELECT {'(' * 2000}status{')' * 2000} AS status FROM orders",
+        "brackets within brackets",
+        "leave out some brackets",
+        "SELECT (status) AS status FROM orders",
+    ),
+    "a column that another table may gain": (
+        "SELECT o.status, count(amount) AS n FROM orders o JOIN customers c ON c.id = o.customer_id GROUP BY 1",
+        "amount: once another table in FROM gains a column of that name, it can be either",
+        "say whose it is: o.amount",
+        "SELECT o.status, count(o.amount) AS n FROM orders o JOIN customers c ON c.id = o.customer_id GROUP BY 1",
+    ),
+    "an order that a join seems to settle": (
+        "SELECT o.status, o.id FROM orders o JOIN customers c ON c.id = o.status "
+        "QUALIFY row_number() OVER (PARTITION BY o.status ORDER BY o.id) = 1",
+        "two rows can be equal in its order",
+        "add the key of c at the end of its ORDER BY",
+        "SELECT o.status, o.id FROM orders o JOIN customers c ON c.id = o.status "
+        "QUALIFY row_number() OVER (PARTITION BY o.status ORDER BY o.id, c.id) = 1",
+    ),
     "our own names": ("SELECT status AS _backfill_x FROM orders", "backfill's own", "rename it", COUNTED),
     "COLUMNS": ("SELECT COLUMNS('s.*') FROM orders", "columns are named", "name each column", COUNTED),
     "UNION": (
@@ -159,7 +186,7 @@ REFUSED = {
         "SELECT status FROM orders NATURAL JOIN customers",
         "NATURAL JOIN",
         "write JOIN … ON",
-        "SELECT status FROM orders o JOIN customers c ON c.id = o.id",
+        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.id",
     ),
     "RIGHT JOIN after another": (
         "SELECT o.status FROM orders o JOIN orders p ON TRUE RIGHT JOIN customers c ON c.id = o.id",
@@ -171,13 +198,13 @@ REFUSED = {
         "SELECT status FROM orders LEFT JOIN customers",
         "without a condition",
         "write ON",
-        "SELECT status FROM orders LEFT JOIN customers ON country = status",
+        "SELECT o.status FROM orders o LEFT JOIN customers c ON c.country = o.status",
     ),
     "USING a column of one side": (
         "SELECT status FROM orders JOIN customers USING (status)",
         "both sides must have that column",
         "write ON",
-        "SELECT status FROM orders JOIN customers ON country = status",
+        "SELECT o.status FROM orders o JOIN customers c ON c.country = o.status",
     ),
     "too many outer joins": (
         LEFT_JOINS + " GROUP BY 1",
@@ -195,7 +222,7 @@ REFUSED = {
         "SELECT status FROM orders JOIN (VALUES (1)) AS v ON TRUE",
         "its columns have no names",
         "name them",
-        "SELECT status FROM orders JOIN (VALUES (1)) AS v(a) ON TRUE",
+        "SELECT o.status FROM orders o JOIN (VALUES (1)) AS v(a) ON TRUE",
     ),
     "a group inside FROM": (
         "SELECT status, n FROM (SELECT status, count(*) AS n FROM orders GROUP BY 1) AS g",
@@ -247,11 +274,11 @@ REFUSED = {
         "name one of FROM",
         "SELECT o.* FROM orders o",
     ),
-    "a star with USING": (
+    "a star of two tables": (
         "SELECT * FROM orders JOIN customers USING (id)",
-        "with USING",
+        "two could share a name",
         "name each column",
-        "SELECT status, country FROM orders JOIN customers USING (id)",
+        "SELECT o.status, c.country, id FROM orders o JOIN customers c USING (id)",
     ),
     "a scalar subquery": (
         "SELECT status, (SELECT max(id) FROM customers) AS m FROM orders",
@@ -263,13 +290,13 @@ REFUSED = {
         "SELECT status FROM orders WHERE customer_id IN (SELECT id FROM customers)",
         "a subquery in an expression",
         "join what it reads",
-        "SELECT status FROM orders JOIN customers c ON c.id = customer_id",
+        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.customer_id",
     ),
     "EXISTS": (
         "SELECT status FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.id = o.customer_id)",
         "a subquery in an expression",
         "join what it reads",
-        "SELECT status FROM orders JOIN customers c ON c.id = customer_id",
+        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.customer_id",
     ),
     "an aggregate of an order": (
         "SELECT status, string_agg(status, ',') AS all_ FROM orders GROUP BY 1",
@@ -381,12 +408,12 @@ def test_a_name_of_two_tables_is_refused() -> None:
 
 def test_the_text_is_the_users_but_for_the_tables_names() -> None:
     sql = (
-        "SELECT  status, -- of orders\n count(*) n FROM\tpublic.orders , customers AS c "
-        "WHERE 'orders' <> status GROUP BY 1;"
+        "SELECT  orders.status, -- of orders\n count(*) n FROM\tpublic.orders , customers AS c "
+        "WHERE 'orders' <> orders.status GROUP BY 1;"
     )
     assert read(sql).text == (
-        'SELECT  status, -- of orders\n count(*) n FROM\t"main"."t orders" AS "orders" , '
-        '"main"."customers" AS c WHERE \'orders\' <> status GROUP BY 1'
+        'SELECT  orders.status, -- of orders\n count(*) n FROM\t"main"."t orders" AS "orders" , '
+        '"main"."customers" AS c WHERE \'orders\' <> orders.status GROUP BY 1'
     )
 
 
@@ -415,7 +442,7 @@ def test_the_engine_is_asked_about_each_function() -> None:
             "SELECT o.id, c.country FROM orders o LEFT JOIN customers c ON c.id = o.customer_id",
             ("id",),
             ("id",),
-            True,
+            False,
         ),
         (
             "SELECT o.id, c.country FROM orders o LEFT JOIN customers c ON c.id > o.customer_id",
@@ -472,3 +499,9 @@ def test_an_expression_inside_from_that_can_fail_is_refused_in_postgresql() -> N
     with typed(refused.value) as hint:
         hint.says("make columns of it")
         assert read(sql.format("o.customer_id"), ("k",), "postgres").pushed == ("k",)
+
+
+def test_what_the_parser_cannot_read_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="no SELECT but VACUUM"):
+        read("VACUUM orders customers")
+    assert capfd.readouterr().err == ""
