@@ -22,6 +22,7 @@ from sink_contract import Epochs, Read, SinkContract, a_table, rows
 
 from backfill_cli.errors import Fatal, Held, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.postgres import session
 from backfill_cli.sinks.postgres import sink as sink_module
 from backfill_cli.sinks.postgres.sink import PostgresSink
@@ -54,6 +55,54 @@ class TestPostgresSink(SinkContract, DerivedContract):
                 return [] if done.description is None else done.fetchall()
 
         return ask
+
+    def test_functions_of_a_select_are_judged_as_the_database_resolves_them(
+        self, sink: PostgresSink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        body = "(i bigint) RETURNS bigint LANGUAGE sql"
+        query("CREATE SCHEMA s1")
+        for name, kind in (
+            ('"MyRand"', "VOLATILE"),
+            ("s1.rnd", "VOLATILE"),
+            ("seen", "STABLE"),
+            ("twice", "IMMUTABLE"),
+        ):
+            query(f"CREATE FUNCTION {name}{body} {kind} AS 'SELECT 2 * i'")
+        query("CREATE AGGREGATE myagg(bigint) (sfunc = int8pl, stype = bigint, initcond = 0)")
+
+        def check(expression: str, rest: str = "orders", key: str = "id") -> None:
+            sql = f"SELECT {expression} AS v, {key} FROM {rest}"
+            derives.check("new", [Derived("d", "d", (key,), sql)], epochs.tables)
+
+        for expression in (
+            "twice(id) + 1",
+            "to_char(DATE '2020-01-01', 'YYYY') || id",
+            "date_trunc('month', TIMESTAMPTZ '2020-01-01') AT TIME ZONE 'UTC'",
+            "extract(year FROM DATE '2020-01-01')",
+            "CAST(name AS date) < TIMESTAMPTZ '2020-01-01'",
+            "coalesce(nullif(name, 'a'), concat(name, id)) LIKE 'a%'",
+            "round(id / 3.0, 2) IN (1, 2)",
+            "jsonb_build_object('a', id) ->> 'a'",
+        ):
+            check(expression)
+        for name, expression in (
+            ("MyRand", '"MyRand"(id)'),
+            ("rnd", "s1.rnd(id)"),
+            ("seen", "seen(id)"),
+            ("query_to_xml", "CAST(query_to_xml('SELECT 1', true, true, '') AS text)"),
+            ("pg_relation_size", "pg_relation_size(id::oid)"),
+            ("generate_series", "generate_series(1, id)"),
+            ("regclass", "CAST(name AS regclass)"),
+        ):
+            with pytest.raises(UsageError, match=f"derived table 'd': .*{name}"):
+                check(expression)
+        for rest, key in (("orders GROUP BY name", "name"), ("(SELECT id, myagg(id) AS a FROM orders) x", "id")):
+            with pytest.raises(
+                UsageError, match=r"derived table 'd': .*(an aggregate that is not taken|GROUP BY)"
+            ):
+                check("myagg(id)" if key == "name" else "a", rest, key)
 
     @pytest.mark.parametrize(("point", "epoch"), [("sink-before-commit", 10), ("sink-before-close", 20)])
     def test_an_epoch_is_there_whole_or_not_at_all_after_a_kill_of_its_runner(

@@ -1,7 +1,9 @@
 """Derived tables in the DuckDB file."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import duckdb
 
@@ -11,10 +13,16 @@ from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, listed, sink_columns
 from backfill_cli.sinks.duckdb.file import SETTINGS, Connection
 from backfill_cli.sinks.duckdb.tables import Tables
-from backfill_cli.sinks.sql.derived import Columns, SqlDerives
+from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
 from backfill_cli.sinks.sql.dialect import literal, paths_of
 
 Opening = Callable[[str, Sequence[SinkTable], bool], AbstractContextManager[State]]
+_OF_SESSION = {"getvariable", "in_search_path", "current_setting"}
+_MACROS = frozenset(
+    {"nullif", "if", "fdiv", "fmod", "split_part", "array_to_string", "days_in_month", "date_add"}
+    | {"list_max", "list_min", "list_sum", "list_count", "list_append", "list_prepend", "list_reverse"}
+)
+"""Macros of DuckDB's own that depend on their arguments alone; of the others nothing is known."""
 _PASSING = {ErrorKind.HELD, ErrorKind.OPEN_HERE, ErrorKind.NO_ROOM, ErrorKind.MEMORY, ErrorKind.DAMAGED}
 
 
@@ -54,15 +62,22 @@ class DuckDBDerives(SqlDerives[State]):
     def columns(self, state: State, relation: str) -> Columns:
         return tuple((name, kind) for name, kind, *_ in state.con.rows(f"DESCRIBE SELECT * FROM {relation}"))
 
-    def volatile(self, state: State, functions: Sequence[str]) -> list[str]:
-        """Macros of the user's, too: they can be replaced. What depends on the time zone has one, UTC."""
-        found = state.con.rows(
-            "SELECT DISTINCT lower(function_name) AS name FROM duckdb_functions() WHERE list_contains($1, name) "
-            "AND (stability = 'VOLATILE' OR list_contains($2, name) OR NOT internal "
-            "OR function_type LIKE 'table%') ORDER BY name",
-            *(list(functions), ["getvariable", "in_search_path", "current_setting"]),
-        )
-        return [name for (name,) in found]
+    def called(self, state: State, select: str) -> Iterator[tuple[str, Calls]]:
+        """What depends on the time zone has one, UTC. Macros are refused but for a few: they can be anything."""
+        tree = json.loads(state.con.rows("SELECT json_serialize_sql($1)", select)[0][0])
+        known: dict[str, set[tuple[str, str | None]]] = {}
+        for name, kind, stability in state.con.rows(
+            "SELECT DISTINCT lower(function_name), function_type, stability FROM duckdb_functions() WHERE internal"
+        ):
+            known.setdefault(name, set()).add((kind, stability))
+        for name, table in set(_calls(tree, False)):
+            kinds = known.get(name, set())
+            if not table and kinds & {("aggregate", "CONSISTENT"), ("window", "CONSISTENT")}:
+                yield name, Calls.ROWS
+            elif table or not (("scalar", "CONSISTENT") in kinds or name in _MACROS) or name in _OF_SESSION:
+                yield name, Calls.MORE
+            else:
+                yield name, Calls.ARGUMENTS
 
     def changed(self, state: State, commit: EpochCommit, table: SinkTable, name: str) -> None:
         staged = commit.staged.tables[table.name]
@@ -76,3 +91,15 @@ class DuckDBDerives(SqlDerives[State]):
         if not isinstance(exc, duckdb.Error) or classify(exc) in _PASSING:
             return None
         return text(exc)
+
+
+def _calls(tree: Any, table: bool) -> Iterator[tuple[str, bool]]:
+    """Functions that a parsed statement calls, and whether as a table in FROM."""
+    if isinstance(tree, dict):
+        if name := tree.get("function_name"):
+            yield name.lower(), table
+        for key, value in tree.items():
+            yield from _calls(value, tree.get("type") == "TABLE_FUNCTION" and key == "function")
+    elif isinstance(tree, list):
+        for one in tree:
+            yield from _calls(one, table)

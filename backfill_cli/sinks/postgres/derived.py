@@ -10,13 +10,30 @@ from backfill_cli.sinks.postgres.session import client, message_of, sqlstate_of
 from backfill_cli.sinks.postgres.staged import stage
 from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.postgres.tables import Tables
-from backfill_cli.sinks.sql.derived import Columns, SqlDerives
+from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
 from backfill_cli.sinks.sql.dialect import Target, paths_of
 
 Opening = Callable[[str, Sequence[SinkTable]], AbstractContextManager[State]]
 _OF_THE_SELECT = ("21", "22", "23", "42", "54", "0A")
 """Classes of SQLSTATE: cardinality, data, constraints, syntax and names, limits, what is not supported."""
 _FORBIDDEN = "42501"
+_COMPARED = {
+    f"{left}_{test}_{right}"
+    for left, right in (("date", "timestamptz"), ("timestamp", "timestamptz"))
+    for left, right in ((left, right), (right, left))
+    for test in ("cmp", "eq", "ge", "gt", "le", "lt", "ne")
+}
+_STEADY = frozenset(
+    _COMPARED
+    | {"concat", "concat_ws", "textanycat", "anytextcat", "format", "quote_literal", "quote_nullable", "length"}
+    | {"array_to_string", "array_to_json", "row_to_json", "to_json", "to_jsonb", "convert", "convert_from"}
+    | {"convert_to", "json_build_array", "json_build_object", "jsonb_build_array", "jsonb_build_object"}
+    | {"date", "time", "timetz", "timestamp", "timestamptz", "timezone", "overlaps", "numeric", "money"}
+    | {"date_in", "time_in", "timetz_in", "timestamp_in", "timestamptz_in", "interval_in", "cash_in", "enum_in"}
+    | {"date_part", "date_trunc", "extract", "make_timestamptz", "to_char", "to_date", "to_number"}
+    | {"to_timestamp", "interval_pl_timestamptz", "timestamptz_pl_interval", "timestamptz_mi_interval"}
+)
+"""STABLE functions that depend on their arguments, and on the session's formats and time zone, which are set."""
 
 
 class PostgresDerives(SqlDerives[State]):
@@ -54,14 +71,29 @@ class PostgresDerives(SqlDerives[State]):
         empty = f"(SELECT 1) AS {own.ROW} LEFT JOIN {rows} ON true"
         return tuple(zip(names, state.con.rows(f"SELECT {kinds} FROM {empty}")[0], strict=True))
 
-    def volatile(self, state: State, functions: Sequence[str]) -> list[str]:
-        numbers = ", ".join(f"${at}" for at, _ in enumerate(functions, 1))
+    def called(self, state: State, select: str) -> Iterator[tuple[str, Calls]]:
+        """As the rule of a view has them, by number: no name is looked up twice."""
+        view = own.numbered(own.CARRIED, 0)
+        state.con.run(f"CREATE TEMPORARY VIEW {view} AS {select}")
         found = state.con.rows(
-            f"SELECT DISTINCT proname::text FROM pg_catalog.pg_proc WHERE proname IN ({numbers}) "
-            "AND (provolatile = 'v' OR proretset) AND pg_catalog.pg_function_is_visible(oid) ORDER BY 1",
-            *functions,
+            "SELECT DISTINCT p.proname::text, p.prokind::text, p.provolatile::text, p.proretset, p.oid < 16384 "
+            "FROM (SELECT one[1] AS what, one[2]::oid AS id FROM pg_catalog.pg_rewrite, "
+            "pg_catalog.regexp_matches(ev_action::text, "
+            "':(funcid|aggfnoid|winfnoid|opno|resulttype) ([0-9]+)', 'g') AS one "
+            f"WHERE ev_class = '{view}'::regclass) AS used "
+            "LEFT JOIN pg_catalog.pg_operator AS o ON what = 'opno' AND o.oid = id "
+            "LEFT JOIN pg_catalog.pg_type AS t ON what = 'resulttype' AND t.oid = id "
+            "JOIN pg_catalog.pg_proc AS p ON p.oid = "
+            "CASE what WHEN 'opno' THEN o.oprcode WHEN 'resulttype' THEN t.typinput ELSE id END"
         )
-        return [name for (name,) in found]
+        state.con.run(f"DROP VIEW {view}")
+        for name, kind, volatility, several, built_in in found:
+            if kind in ("a", "w"):
+                yield name if built_in else f"{name} of yours", Calls.ROWS
+            elif several or not (volatility == "i" or (built_in and name in _STEADY and volatility == "s")):
+                yield name, Calls.MORE
+            else:
+                yield name, Calls.ARGUMENTS
 
     def changed(self, state: State, commit: EpochCommit, table: SinkTable, name: str) -> None:
         staged = commit.staged.tables[table.name]

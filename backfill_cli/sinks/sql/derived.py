@@ -6,6 +6,7 @@ What a SELECT reads and which rows a change reaches is read in the room `derived
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTable, derived_table, own
@@ -26,6 +27,15 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=SqlState)
 Columns = tuple[tuple[str, str], ...]
+
+
+class Calls(Enum):
+    """What a call of a function depends on: its arguments alone, more, or many rows (aggregates and windows)."""
+
+    ARGUMENTS = 0
+    MORE = 1
+    ROWS = 2
+
 
 OTHER_TARGET = in_config('name another target: derived.target = "main.revenue"')
 RIGHT_ROWS = "correct the rows that it reads, upstream; or, with another derived.sql, " + START_OVER
@@ -81,8 +91,8 @@ class SqlDerives(Derives, Generic[S]):
         """Names and types of a relation (SQL), which is not read."""
 
     @abstractmethod
-    def volatile(self, state: S, functions: Sequence[str]) -> list[str]:
-        """Those of these functions whose value is not of their arguments alone."""
+    def called(self, state: S, select: str) -> Iterator[tuple[str, Calls]]:
+        """The functions that a SELECT calls, as the database resolves them; every one, operators too."""
 
     @abstractmethod
     def changed(self, state: S, commit: EpochCommit, table: SinkTable, name: str) -> None:
@@ -120,10 +130,10 @@ class SqlDerives(Derives, Generic[S]):
             )
             planned = {}
             for one in found:
-                self._require_steady(state, one)
                 name = own.numbered(own.BAD, list(derived).index(one.derived))
                 with self.explained(one.derived.name):
                     state.con.run(f"CREATE TEMPORARY TABLE {name} AS {_empty(one.text)}")
+                self._require_steady(state, one)
                 planned[one.derived.name] = self._planned(one, self.columns(state, name))
         with self.known(f"checking the derived tables of job {job!r}") as there:
             if there is not None:
@@ -147,17 +157,20 @@ class SqlDerives(Derives, Generic[S]):
         )
 
     def _require_steady(self, state: S, one: "Maintained") -> None:
-        from backfill_cli.derived.reading import OF_ROWS, refusal
+        """Each function that it calls depends on its arguments alone, or is an aggregate that is taken."""
+        from backfill_cli.derived.reading import OF_ROWS, ORDER_FREE, WINDOWS, refusal
 
-        for name in self.volatile(state, sorted(one.functions)) if one.functions else ():
-            raise refusal(one.derived.name, f"{name}: its value is not of its arguments alone", OF_ROWS)
+        for name, calls in sorted(self.called(state, one.text), key=lambda each: each[0]):
+            if calls is Calls.MORE:
+                raise refusal(one.derived.name, f"{name}: its value is not of its arguments alone", OF_ROWS)
+            if calls is Calls.ROWS and name not in ORDER_FREE | WINDOWS:
+                taken = ", ".join(sorted(ORDER_FREE - {"count_star", "every"}))
+                raise refusal(one.derived.name, f"{name}: an aggregate that is not taken", f"use one of {taken}")
 
     def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
         with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
             self.tables(state).lock()
             found = self.ordered(derived, tables)
-            for one in found:
-                self._require_steady(state, one)
 
             def columns(one: "Maintained") -> Columns:
                 with self.explained(one.derived.name):
