@@ -129,12 +129,14 @@ class SqlDerives(Derives, Generic[S]):
                 derived, bases, {one.name: own.numbered(own.BAD, at) for at, one in enumerate(derived)}
             )
             planned = {}
-            for one in found:
+            for one in found:  # each after those that it reads
                 name = own.numbered(own.BAD, list(derived).index(one.derived))
                 with self.explained(one.derived.name):
                     state.con.run(f"CREATE TEMPORARY TABLE {name} AS {_empty(one.text)}")
                 self._require_steady(state, one)
                 planned[one.derived.name] = self._planned(one, self.columns(state, name))
+                self._rehearse(state, one, name, bases)
+                bases.append(one.base((one.derived.name,), name))
         with self.known(f"checking the derived tables of job {job!r}") as there:
             if there is not None:
                 self._missing(there, job, found, lambda one: planned[one.derived.name].columns)
@@ -166,6 +168,17 @@ class SqlDerives(Derives, Generic[S]):
             if calls is Calls.ROWS and name not in ORDER_FREE | WINDOWS:
                 taken = ", ".join(sorted(ORDER_FREE - {"count_star", "every"}))
                 raise refusal(one.derived.name, f"{name}: an aggregate that is not taken", f"use one of {taken}")
+
+    def _rehearse(self, state: S, one: "Maintained", name: str, bases: Sequence[Base]) -> None:
+        """Every statement that keeps it has run: what would fail in each commit is refused now."""
+        from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
+
+        changed = {
+            base.name: f"(SELECT {self.dialect.listed(base.by) or f'1 AS {own.KEY}'} FROM {base.sql} WHERE FALSE)"
+            for base in bases
+        }
+        with self.explained(one.derived.name, "as a change would be applied: "):
+            Upkeep(state.con, [Kept(one, name)]).rehearse(changed)
 
     def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
         with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
@@ -239,14 +252,14 @@ class SqlDerives(Derives, Generic[S]):
         return ordered(derived, bases, targets, self.system)
 
     @contextmanager
-    def explained(self, name: str) -> Iterator[None]:
-        """What the database says of a SELECT names the derived table."""
+    def explained(self, name: str, when: str = "") -> Iterator[None]:
+        """What the database says of a SELECT names the derived table. when: this is run."""
         try:
             yield
         except Exception as exc:
             if isinstance(exc, BackfillError) or (said := self.said(exc)) is None:
                 raise
-            raise UsageError(f"derived table {name!r}: {said}", in_config("correct derived.sql")) from exc
+            raise UsageError(f"derived table {name!r}: {when}{said}", in_config("correct derived.sql")) from exc
 
     # In a commit
 

@@ -46,6 +46,20 @@ class Upkeep:
             self._create(one)
             self._collect(one, changes)
 
+    def rehearse(self, changed: Mapping[str, str]) -> None:
+        """Whatever a commit can run has been run, over empty tables. changed: the keys of each base, a relation.
+
+        Raises what the database says of the first statement that it refuses.
+        """
+        for one in self.kept:
+            self._create(one)
+            for name in one.maintained.reads:
+                for change in (changed[name], None):
+                    self._collect(one, {name: change})
+            for nulls in (False, True):
+                self._recompute(one, self.keys[one.name], nulls)
+            self.con.run(f"DROP TABLE {self.keys[one.name]}")
+
     def after(self) -> None:
         """Each derived table equals its SELECT. Raises BadData for one whose rows the database refuses."""
         for one in self.kept:
@@ -88,15 +102,18 @@ class Upkeep:
         return f"(SELECT DISTINCT {columns} FROM {self.keys[one.name]})"
 
     def _replace(self, one: Kept) -> None:
+        for keys, nulls in self._parts(one):
+            self._recompute(one, keys, nulls)
+
+    def _recompute(self, one: Kept, keys: str, nulls: bool) -> None:
         self.doing = one.name
         kept, target = one.maintained, one.target
         columns = kept.engine.listed(kept.columns)
-        for keys, nulls in self._parts(one):
-            among = kept.among(keys, own.SOURCE, nulls)
-            self.con.run(f"DELETE FROM {target} AS {own.SOURCE} WHERE {among}")
-            self.con.run(f"INSERT INTO {target} ({columns}) {kept.limited(keys, nulls)}")
-            if not kept.unique:
-                self._check(one, keys, nulls)
+        among = kept.among(keys, own.SOURCE, nulls)
+        self.con.run(f"DELETE FROM {target} AS {own.SOURCE} WHERE {among}")
+        self.con.run(f"INSERT INTO {target} ({columns}) {kept.limited(keys, nulls)}")
+        if not kept.unique:
+            self._check(one, keys, nulls)
 
     def _parts(self, one: Kept) -> list[tuple[str, bool]]:
         """Relations of the keys, and whether they can have NULLs: an engine may find those without NULLs

@@ -8,6 +8,7 @@ import pytest
 from hint_typed import typed
 from sink_contract import a_table
 
+from backfill_cli.derived.rows import Maintained
 from backfill_cli.errors import UsageError
 from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.duckdb.derived import DuckDBDerives
@@ -92,7 +93,30 @@ def test_what_depends_on_more_than_its_arguments_is_refused(expression: str) -> 
 
 
 def test_an_alias_hides_no_function() -> None:
+    total = "(SELECT product(id) AS p FROM items) m"
     with pytest.raises(UsageError, match="derived table 'd0': product: an aggregate that is not taken"):
-        check(
-            "SELECT product.id AS k FROM orders AS product(id, name) JOIN (SELECT product(id) FROM items) ON true"
-        )
+        check(f"SELECT product.id AS k FROM orders AS product(id, name) JOIN {total} ON m.p = product.id")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["reached", "limited", "among"],
+)
+def test_what_the_database_would_refuse_in_each_commit_is_refused_at_plan(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    select = "SELECT name AS k, count(*) AS n FROM orders GROUP BY name"
+    check(select)
+    right = getattr(Maintained, broken)
+
+    def wrong(one: Maintained, *given: Any) -> Any:
+        made = right(one, *given)
+        return [f"{each} nonsense(" for each in made] if isinstance(made, list) else f"{made} nonsense("
+
+    monkeypatch.setattr(Maintained, broken, wrong)
+    with pytest.raises(UsageError, match="derived table 'd0': as a change would be applied: ") as refused:
+        check(select)
+    monkeypatch.undo()
+    with typed(refused.value) as hint:
+        hint.says("correct derived.sql")
+        check(select)
