@@ -123,7 +123,8 @@ class Survey:
 class ComparedDerived:
     """A derived table beside its SELECT. rows: of the SELECT; held: of the table. missing, extra, changed: by key.
 
-    different: the first of these. filled: whether it has been filled; if not, nothing was compared.
+    different: the first of these. filled: whether it has been; if not, the next commit past the
+    snapshot fills it.
     """
 
     rows: int = 0
@@ -160,7 +161,7 @@ class Derives(Contract):
 
     @abstractmethod
     def renew(self, job: str, derived: Sequence[Derived]) -> None:
-        """These are empty, and the next commit fills them anew."""
+        """The next commit fills these anew; until then they hold what they held."""
 
 
 class SinkCopy(Contract):

@@ -18,11 +18,18 @@ from backfill_cli.model.plan import Staged
 
 
 def recover(
-    job: Job, store: JobStore, sink: Sink, stager: Stager, now_ms: int, mutations: str = "recovered"
+    job: Job,
+    store: JobStore,
+    sink: Sink,
+    stager: Stager,
+    now_ms: int,
+    mutations: str = "recovered",
+    fills: bool = True,
 ) -> Recovered:
     """Brings sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
 
-    mutations: the ledger's entry for an epoch that was promised. Fences first, so that a commit of an older runner
+    mutations: the ledger's entry for an epoch that was promised. fills: derived tables that wait for nothing but a
+    commit have one, as nothing else may follow. Fences first, so that a commit of an older runner
     either is in the marker already or will never be. Raises StateConflict when one side was restored to an older
     point, or when staged files are damaged and only some tables have the epoch; Fatal when the sink can never take
     the promised epoch, which is then withdrawn.
@@ -32,22 +39,38 @@ def recover(
     start = store.load()
     markers = _markers(job, sink)
     prepared = start.prepared
-    promised = None if prepared is None else (prepared.epoch, prepared.attempt)
-    has = {name for name, marker in markers.items() if (marker.epoch, marker.attempt) == promised}
+    promise = None if prepared is None else (prepared.epoch, prepared.attempt)
+    has = {name for name, marker in markers.items() if (marker.epoch, marker.attempt) == promise}
     late = tuple(t for t in _may_be_late(job, start.committed) if markers[t.name].epoch == 0)
     aside = has | {table.name for table in late}
     _require_agreement(job, {n: m for n, m in markers.items() if n not in aside}, start.committed.epoch)
     if late:
         _level(job, late, start.committed, sink)
-    if prepared is None:
-        return start
-    record = _record(job, prepared, now_ms, mutations)
-    kept = _keep_promise(job, start, prepared, record, has, store, sink, stager, now_ms)
+    kept = start
+    if prepared is not None:
+        record = _record(job, prepared, now_ms, mutations)
+        kept = _keep_promise(job, start, prepared, record, has, store, sink, stager, now_ms)
+    if kept.prepared is None and fills and _is_empty(job, kept.committed, sink):
+        filling = promised(kept, kept.committed, kept.last_epoch, now_ms, job.token)
+        assert filling is not None
+        store.prepare(filling, None, None)
+        hit("recovery-fills")
+        kept = replace(kept, prepared=filling)
     if kept.prepared is not None:
         record = _record(job, kept.prepared, now_ms, mutations)
         kept = _keep_promise(job, kept, kept.prepared, record, set(), store, sink, stager, now_ms)
-    hit("recovery-done")
+    if kept is not start:
+        hit("recovery-done")
     return kept
+
+
+def _is_empty(job: Job, committed: Checkpoint, sink: Sink) -> bool:
+    """Whether a derived table waits for a commit: it was dropped, or is to be filled anew."""
+    if not job.derived or not committed.epoch:
+        return False
+    markers = sink.committed(job.name)
+    filled = [markers.get(one.name, Marker(0, 0, "")).epoch > 0 for one in job.derived]
+    return not all(filled) and (any(filled) or committed.phase is not Phase.SNAPSHOT)
 
 
 def _markers(job: Job, sink: Sink) -> Mapping[str, Marker]:

@@ -21,6 +21,7 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.lease import user
 from backfill_cli.config import from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, SinkTable
+from backfill_cli.engine.job.derived import prepare_derived
 from backfill_cli.engine.job.fixable import why_not
 from backfill_cli.engine.job.ownership import require_kept, start_over_named, take
 from backfill_cli.engine.job.resources import Resources
@@ -155,6 +156,7 @@ class _Fixing:
 
     def done(self, verification: Verification, before: Callable[[VerifyReport], None]) -> VerifyReport:
         began_s = time.monotonic()
+        prepare_derived(self.definition, self.resources)
         recovered = self._recovered("recovered")
         at = recovered.committed
         _refuse(self.definition, at)
@@ -180,11 +182,11 @@ class _Fixing:
         """Keeps any outstanding promise: the sink has the epoch afterwards. what: for the ledger."""
         sink, now_ms = self.resources.sink, wall_clock_ms
         return self.resources.with_retries(
-            lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what)
+            lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what, fills=False)
         )
 
     def _renew(self, found: VerifyReport) -> None:
-        """Derived tables that differ are empty: the commit that follows fills them, and so would any other."""
+        """The commit that follows fills derived tables that differ anew, and so would any other."""
         different = {one.table for one in found.tables if one.derived and not one.equal}
         if different:
             derives = self.resources.sink.extras.derives

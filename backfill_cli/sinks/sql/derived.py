@@ -216,7 +216,7 @@ class SqlDerives(Derives, Generic[S]):
                 ddl.append(f"CREATE TABLE {target.sql} AS {_empty(one.text)}")
                 ddl += self.indexes(target, one.pushed)
                 again += [name] * (name in claimed)
-            elif name not in claimed or claimed[name].epoch == 0:
+            elif name not in claimed:
                 self._require_ours(state, target, name, columns(one))
             if name not in claimed:
                 new.append((name, target))
@@ -232,9 +232,8 @@ class SqlDerives(Derives, Generic[S]):
             raise SinkInUse(said, OTHER_TARGET)
 
     def renew(self, job: str, derived: Sequence[Derived]) -> None:
-        with self.opened(f"emptying derived tables of job {job!r}", derived) as state, state.con.transaction():
+        with self.opened(f"marking derived tables of job {job!r}", derived) as state, state.con.transaction():
             for one in derived:
-                state.con.run(f"DELETE FROM {self.target(one).sql}")
                 state.unfill(job, one.name)
 
     def target(self, derived: Derived) -> Target:
@@ -280,8 +279,6 @@ class SqlDerives(Derives, Generic[S]):
         named: int,
     ) -> ComparedDerived:
         """See `contracts.SinkCopy.compare`."""
-        if state.markers(job)[derived.name].epoch == 0:
-            return ComparedDerived(filled=False)
         one = next(one for one in self.ordered(others, tables) if one.derived == derived)
         quoted, target, row = self.dialect.quoted, self.target(derived).sql, own.ROW
         columns = self.columns(state, target)
@@ -311,7 +308,8 @@ class SqlDerives(Derives, Generic[S]):
                 f"WHERE t.{row} IS NULL OR s.{row} IS NULL OR ({changed}) LIMIT {named}"
             ):
                 found += _different(shown, len(derived.key), *sides)
-        return ComparedDerived(rows, held, missing, extra + twice, changes, tuple(found[:named]))
+        filled = state.markers(job)[derived.name].epoch > 0
+        return ComparedDerived(rows, held, missing, extra + twice, changes, tuple(found[:named]), filled)
 
 
 def _different(shown: Sequence[str], keys: int, ours: Any, held: Any, *told: Any) -> Iterator[DifferentRow]:
