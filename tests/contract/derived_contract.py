@@ -197,7 +197,7 @@ class DerivedContract:
         ) as refused:
             sink.commit(twice)
         with typed(refused.value) as hint:
-            hint.says("add a column to derived.key that tells these rows apart")
+            hint.says("correct the rows that share it, upstream")
             sink.commit(replace(past(epochs.next(upserts=rows((1, "a"), (2, "b"))), ids), prev_epoch=held))
         assert query("SELECT name, id FROM ids ORDER BY id") == [("a", 1), ("b", 2)]
 

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from derived_contract import DerivedContract, Query
+from derived_contract import DerivedContract, Query, past
 from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
@@ -20,6 +20,7 @@ from postgres_sink import all_tables, begun, commit_in_a_child, losing_the_answe
 from postgres_trouble import at, end_sessions, files_of_at_most, held_up, own_server, until
 from sink_contract import Epochs, Read, SinkContract, a_table, rows
 
+from backfill_cli.contracts import ComparedDerived
 from backfill_cli.errors import Fatal, Held, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Derived
@@ -103,6 +104,28 @@ class TestPostgresSink(SinkContract, DerivedContract):
                 UsageError, match=r"derived table 'd': .*(an aggregate that is not taken|GROUP BY)"
             ):
                 check("myagg(id)" if key == "name" else "a", rest, key)
+
+    def test_values_of_types_without_equality_and_arrays_without_elements_are_compared(
+        self, sink: PostgresSink, epochs: Epochs, query: Query, tmp_path: Path
+    ) -> None:
+        sql = (
+            "SELECT CASE WHEN id = 1 THEN ARRAY[]::int[] WHEN id = 2 THEN ARRAY[NULL]::int[] END AS a, "
+            "CAST('[1, 2]' AS json) AS j, CAST('(1,2)' AS point) AS p, min(id) AS id FROM orders GROUP BY 1"
+        )
+        kept = (Derived("d", "d", ("a",), sql),)
+        derives, copied = sink.extras.derives, sink.extras.copied
+        assert derives is not None
+        assert copied is not None
+        derives.prepare(epochs.job, kept, epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "c"))), *kept))
+        with copied(epochs.job, False, tmp_path) as copy:
+            assert copy.compare(kept[0], kept, epochs.tables, 9) == ComparedDerived(3, 3)
+        query("UPDATE d SET j = '[1, 3]' WHERE id = 1")
+        query("UPDATE d SET p = '(1,3)' WHERE id = 3")
+        with copied(epochs.job, False, tmp_path) as copy:
+            found = copy.compare(kept[0], kept, epochs.tables, 9)
+        assert (found.missing, found.extra, found.changed) == (0, 0, 2)
+        assert {one.column for one in found.different} == {"j", "p"}
 
     @pytest.mark.parametrize(("point", "epoch"), [("sink-before-commit", 10), ("sink-before-close", 20)])
     def test_an_epoch_is_there_whole_or_not_at_all_after_a_kill_of_its_runner(

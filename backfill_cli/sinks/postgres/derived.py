@@ -17,6 +17,8 @@ Opening = Callable[[str, Sequence[SinkTable]], AbstractContextManager[State]]
 _OF_THE_SELECT = ("21", "22", "23", "42", "54", "0A")
 """Classes of SQLSTATE: cardinality, data, constraints, syntax and names, limits, what is not supported."""
 _FORBIDDEN = "42501"
+_WITHOUT_EQUALITY = {"json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle"}
+"""Types that have none, or one that asks for sizes alone."""
 _COMPARED = {
     f"{left}_{test}_{right}"
     for left, right in (("date", "timestamptz"), ("timestamp", "timestamptz"))
@@ -100,6 +102,9 @@ class PostgresDerives(SqlDerives[State]):
         files = [f for held in (staged.inserts, staged.changes) if held for f in paths_of(commit.folder, held)]
         key = tuple(column for column in sink_columns(table.name, table.schema) if column.name in table.key)
         stage(state.con, name, key, files)
+
+    def comparable(self, value: str, kind: str) -> str:
+        return f"CAST({value} AS text)" if kind.removesuffix("[]") in _WITHOUT_EQUALITY else value
 
     def indexes(self, target: Target, columns: Sequence[str]) -> list[str]:
         return [f"CREATE INDEX ON {target.sql} ({listed(columns)})"] if columns else []

@@ -102,6 +102,10 @@ class SqlDerives(Derives, Generic[S]):
     def said(self, exc: Exception) -> str | None:
         """What the database says of a SELECT that it refuses; None for an error of anything else."""
 
+    def comparable(self, value: str, kind: str) -> str:
+        """SQL: a value of this type as one that has an equality."""
+        return value
+
     def indexes(self, target: Target, columns: Sequence[str]) -> list[str]:
         """DDL by which rows of a key are found."""
         return []
@@ -183,6 +187,7 @@ class SqlDerives(Derives, Generic[S]):
     def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
         with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
             self.tables(state).lock()
+            self._refuse_shared_targets(derived, tables)
             found = self.ordered(derived, tables)
 
             def columns(one: "Maintained") -> Columns:
@@ -282,10 +287,19 @@ class SqlDerives(Derives, Generic[S]):
         one = next(one for one in self.ordered(others, tables) if one.derived == derived)
         quoted, target, row = self.dialect.quoted, self.target(derived).sql, own.ROW
         columns = self.columns(state, target)
-        same = " AND ".join(
-            one.engine.same(f"s.{quoted(name)}", f"t.{quoted(name)}", True) for name in derived.key
-        )
-        differs = {name: f"NOT {_alike(quoted(name), kind)}" for name, kind in columns if name not in derived.key}
+
+        def pair(name: str, kind: str) -> tuple[str, str]:
+            return self.comparable(f"s.{quoted(name)}", kind), self.comparable(f"t.{quoted(name)}", kind)
+
+        key = {one.engine.name(name, True) for name in derived.key}
+        keyed = [pair(name, kind) for name, kind in columns if one.engine.name(name, True) in key]
+        # an engine can take NULL and an array without elements for the same
+        same = " AND ".join(f"{one.engine.same(s, t, True)} AND ({s} IS NULL) = ({t} IS NULL)" for s, t in keyed)
+        differs = {
+            name: f"NOT {_alike(*pair(name, kind), kind)}"
+            for name, kind in columns
+            if one.engine.name(name, True) not in key
+        }
         both = (
             f"FROM (SELECT *, 1 AS {row} FROM ({one.text}) AS {own.SOURCE}) AS s "
             f"FULL JOIN (SELECT *, 1 AS {row} FROM {target}) AS t ON {same or f's.{row} = t.{row}'}"
@@ -325,12 +339,12 @@ def _different(shown: Sequence[str], keys: int, ours: Any, held: Any, *told: Any
             yield DifferentRow(key, name, *pair)
 
 
-def _alike(name: str, kind: str) -> str:
-    """SQL: the values of a column are equal, or floating-point numbers nearly so."""
-    equal = f"s.{name} IS NOT DISTINCT FROM t.{name}"
+def _alike(s: str, t: str, kind: str) -> str:
+    """SQL: two values are equal, or floating-point numbers nearly so."""
+    equal = f"{s} IS NOT DISTINCT FROM {t}"
     if kind.upper() not in ("FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"):
         return f"({equal})"
-    return f"coalesce({equal} OR abs(s.{name} - t.{name}) <= {CLOSE} * abs(t.{name}), FALSE)"
+    return f"coalesce({equal} OR abs({s} - {t}) <= {CLOSE} * abs({t}), FALSE)"
 
 
 def _placed(base: Base, sql: str) -> Base:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.rows import Maintained
-from backfill_cli.errors import BadData, in_config
+from backfill_cli.errors import START_OVER, BadData
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS
 from backfill_cli.sinks.sql.state import Connection
 
@@ -37,13 +37,13 @@ class Upkeep:
         self.con, self.kept = con, kept
         self.keys = {one.name: f"{own.PREFIX}keys_{at}" for at, one in enumerate(kept)}
         self.changes: Mapping[str, str | None] = {}
+        self.made: set[str] = set()  # those whose keys have a table
         self.doing = ""  # the derived table that is being kept
 
     def before(self, changes: Mapping[str, str | None]) -> None:
         """The keys that the old rows of these changes reach are known. changes: see `derived.reach.Changes`."""
         self.changes = changes
         for one in self.kept:
-            self._create(one)
             self._collect(one, changes)
 
     def rehearse(self, changed: Mapping[str, str]) -> None:
@@ -52,7 +52,6 @@ class Upkeep:
         Raises what the database says of the first statement that it refuses.
         """
         for one in self.kept:
-            self._create(one)
             for name in one.maintained.reads:
                 for change in (changed[name], None):
                     self._collect(one, {name: change})
@@ -66,6 +65,8 @@ class Upkeep:
             self._collect(one, self.changes)
         for at, one in enumerate(self.kept):
             keys = self.keys[one.name]
+            if one.name not in self.made:
+                continue
             if self.con.rows(f"SELECT 1 FROM {keys} LIMIT 1"):
                 change: Mapping[str, str | None] = {
                     one.name: self._changed(one) if one.maintained.pushed else None
@@ -88,8 +89,13 @@ class Upkeep:
         )
 
     def _collect(self, one: Kept, changes: Mapping[str, str | None]) -> None:
+        """Keys have a table only where something is read that changed: each costs rows of the catalog."""
         self.doing = one.name
-        for select in one.maintained.reached(changes):
+        selects = one.maintained.reached(changes)
+        if selects and one.name not in self.made:
+            self._create(one)
+            self.made.add(one.name)
+        for select in selects:
             self.con.run(f"INSERT INTO {self.keys[one.name]} {select}")
 
     def _changed(self, one: Kept) -> str:
@@ -146,5 +152,5 @@ def twice_in(name: str, key: Sequence[str], twice: Sequence[tuple[str, int]]) ->
     listed = "; ".join(f"({values}) {count} times" for values, count in twice)
     return BadData(
         f"derived table {name!r}: its key ({', '.join(key)}) has duplicates: {listed}",
-        in_config("add a column to derived.key that tells these rows apart, or group them in derived.sql"),
+        "correct the rows that share it, upstream; or, with a derived.key that tells them apart, " + START_OVER,
     ).of(name)
