@@ -148,9 +148,12 @@ class Derives(Contract):
 
     @abstractmethod
     def check(
-        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]
+        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], lives: Mapping[str, str]
     ) -> tuple[PlannedDerived, ...]:
-        """What `plan` tells of each. Raises what `prepare` would; creates nothing. The tables need not exist."""
+        """What `plan` tells of each. Raises what `prepare` would; creates nothing. The tables need not exist.
+
+        lives: by table, the name that people query, which is no derived table's.
+        """
 
     @abstractmethod
     def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:

@@ -114,7 +114,7 @@ class DerivedContract:
     def test_plan_is_told_columns_and_reach_and_creates_nothing(self, sink: Sink, epochs: Epochs) -> None:
         derives = sink.extras.derives
         assert derives is not None
-        by_name, names = derives.check("new", (BY_NAME, NAMES), epochs.tables)
+        by_name, names = derives.check("new", (BY_NAME, NAMES), epochs.tables, {})
         assert [name for name, _ in by_name.columns] == ["name", "n", "ids"]
         assert [(one.table, one.named, one.by) for one in by_name.reads] == [("orders", "orders", ("name",))]
         assert (by_name.found_by, names.found_by) == (("name",), ())
@@ -137,11 +137,11 @@ class DerivedContract:
         assert derives is not None
         with pytest.raises(UsageError, match=f"derived table 'd'.*{said}") as refused:
             derives.check(
-                "new", [Derived("d", "d", ("name",), sql.replace("VOLATILE", self.volatile))], epochs.tables
+                "new", [Derived("d", "d", ("name",), sql.replace("VOLATILE", self.volatile))], epochs.tables, {}
             )
         with typed(refused.value) as hint:
             hint.says(way_on)
-            derives.check("new", [Derived("d", "d", ("name",), BY_NAME.sql)], epochs.tables)
+            derives.check("new", [Derived("d", "d", ("name",), BY_NAME.sql)], epochs.tables, {})
 
     @pytest.mark.parametrize("made", ["(a int)", "(name text, n bigint, ids bigint, more int)"])
     def test_a_table_of_others_is_refused_whatever_it_holds(
@@ -155,9 +155,9 @@ class DerivedContract:
         with pytest.raises(SinkInUse, match=r"by_name exists, with (rows|other columns)") as refused:
             derives.prepare(epochs.job, [BY_NAME], epochs.tables)
         with pytest.raises(SinkInUse, match=r"by_name exists, with (rows|other columns)"):
-            derives.check(epochs.job, [BY_NAME], epochs.tables)
+            derives.check(epochs.job, [BY_NAME], epochs.tables, {})
         with pytest.raises(UsageError, match=r"'orders' and 'by_name' have the same target"):
-            derives.check(epochs.job, [replace(BY_NAME, target="orders")], epochs.tables)
+            derives.check(epochs.job, [replace(BY_NAME, target="orders")], epochs.tables, {})
         assert "by_name" not in sink.committed(epochs.job)
         with typed(refused.value) as hint:
             hint.says("name another target: derived.target")

@@ -75,7 +75,7 @@ class TestPostgresSink(SinkContract, DerivedContract):
 
         def check(expression: str, rest: str = "orders", key: str = "id") -> None:
             sql = f"SELECT {expression} AS v, {key} FROM {rest}"
-            derives.check("new", [Derived("d", "d", (key,), sql)], epochs.tables)
+            derives.check("new", [Derived("d", "d", (key,), sql)], epochs.tables, {})
 
         for expression in (
             "twice(id) + 1",

@@ -27,7 +27,8 @@ def planned_derived(config: JobConfig, sink: Sink, tables: Sequence[SinkTable]) 
     """What `plan` tells of them. Raises what `prepare_derived` would; creates nothing."""
     if not config.derived:
         return ()
-    return derives_of(config, sink).check(config.job.name, [one.value for one in config.derived], tables)
+    lives = {one.name: one.live for one in config.tables if one.live is not None}
+    return derives_of(config, sink).check(config.job.name, [one.value for one in config.derived], tables, lives)
 
 
 def prepare_derived(job: JobDefinition, resources: Resources) -> None:

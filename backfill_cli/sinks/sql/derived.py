@@ -116,9 +116,14 @@ class SqlDerives(Derives, Generic[S]):
         return {one.derived.name: one.reads for one in self.ordered(derived, tables)}
 
     def check(
-        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]
+        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], lives: Mapping[str, str]
     ) -> tuple[PlannedDerived, ...]:
         self._refuse_shared_targets(derived, tables)
+        lived = {self.dialect.parse(live, self.schema).identity: name for name, live in lives.items()}
+        for each in derived:
+            if (target := self.target(each)).identity in lived:
+                what = f"derived table {each.name!r}: its target, {target}, is the live name of table"
+                raise UsageError(f"{what} {lived[target.identity]!r}", OTHER_TARGET)
         with self.scratch() as state:
             bases = []
             for at, base in enumerate(bases_of(tables, self.dialect, self.schema)):

@@ -1,6 +1,6 @@
 """Which functions DuckDB says depend on their arguments alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,13 +13,15 @@ from backfill_cli.errors import UsageError
 from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.duckdb.derived import DuckDBDerives
 
+NO_LIVES: Mapping[str, str] = {}
 
-def check(*selects: str, key: Sequence[str] = ("k",)) -> None:
+
+def check(*selects: str, key: Sequence[str] = ("k",), lives: Mapping[str, str] = NO_LIVES) -> None:
     def opening(*_: Any) -> Any:
         return nullcontext()
 
     derived = [Derived(f"d{at}", f"d{at}", tuple(key), select) for at, select in enumerate(selects)]
-    DuckDBDerives(opening, lambda: False).check("job", derived, [a_table("orders"), a_table("items")])
+    DuckDBDerives(opening, lambda: False).check("job", derived, [a_table("orders"), a_table("items")], lives)
 
 
 TAKEN = (
@@ -120,3 +122,13 @@ def test_what_the_database_would_refuse_in_each_commit_is_refused_at_plan(
     with typed(refused.value) as hint:
         hint.says("correct derived.sql")
         check(select)
+
+
+@pytest.mark.parametrize("live", ["d0", "main.d0", "Main.D0"])
+def test_a_live_name_is_no_target_however_it_is_spelled(live: str) -> None:
+    select = "SELECT id AS k FROM orders"
+    with pytest.raises(
+        UsageError, match=r"derived table 'd0': its target, main.d0, is the live name of table 'items'"
+    ):
+        check(select, lives={"items": live})
+    check(select, lives={"items": "other.d0"})
