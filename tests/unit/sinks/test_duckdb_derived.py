@@ -127,8 +127,9 @@ def test_what_the_database_would_refuse_in_each_commit_is_refused_at_plan(
 @pytest.mark.parametrize("live", ["d0", "main.d0", "Main.D0"])
 def test_a_live_name_is_no_target_however_it_is_spelled(live: str) -> None:
     select = "SELECT id AS k FROM orders"
-    with pytest.raises(
-        UsageError, match=r"derived table 'd0': its target, main.d0, is the live name of table 'items'"
-    ):
+    said = r"derived table 'd0': its target, main.d0, is the live name of table 'items'"
+    with pytest.raises(UsageError, match=said) as refused:
         check(select, lives={"items": live})
-    check(select, lives={"items": "other.d0"})
+    with typed(refused.value) as hint:
+        hint.says("name another target: derived.target")
+        check(select, lives={"items": "other.d0"})
