@@ -188,7 +188,7 @@ def test_two_rows_of_a_key_are_refused_and_named(sink: Sink) -> None:
         sink.epoch(orders={2: (7, 6, "a")})
     assert (refused.value.table, sink.rows()) == ("d", [("a", 5)])
     with typed(refused.value) as hint:
-        hint.says("add a column to derived.key that tells these rows apart")
+        hint.says("correct the rows that share it, upstream")
         again = Sink()
         again.derive("SELECT status, amount FROM orders", "status", "amount")
         again.epoch(orders={1: (7, 5, "a"), 2: (7, 6, "a")})
