@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.catalog import Catalog, JobRow, wall_clock_ms
 from backfill_cli.catalog.lease import actor
-from backfill_cli.errors import BackfillError, StoppedEarly, UsageError, WaitTimedOut, command
+from backfill_cli.errors import BackfillError, Hint, StoppedEarly, UsageError, WaitTimedOut, command
 from backfill_cli.model.aside import Standing
 from backfill_cli.model.job import Verb
 from backfill_cli.model.refill import Extent, Refill, RefillState
@@ -94,7 +94,8 @@ def refill(
     definition = catalog.definition(row.name)
     if table is not None and definition.standing(table) is Standing.ASIDE:
         return _put_back(catalog, row, definition, table, where, between)
-    found = _table(definition, table)
+    part = f" --where {quote(where)}" if where is not None else f" --range {quote(between)}" if between else ""
+    found = _table(definition, table, part)
     found = _as_held(catalog, definition, found)
     extent = Extent((where or "").strip(), *_bounds(row.name, found, between))
     if where is not None:
@@ -116,8 +117,14 @@ def _put_back(
             f"{option} is of a part of it",
             command(f"refill {row.name} --table {quote(table)}"),
         )
-    if definition.strategy != "source":  # its partitions go on after the table's last commit: its rows are right
-        _require_comparable(definition, table)
+    from backfill_cli.engine.job.aside import kept_of, read_anew
+
+    (aside,) = [one for one in definition.aside if one.table == table]
+    kept = kept_of(definition, table)
+    # a topic goes on after the table's last commit: where its rows are right, it needs no comparison
+    if definition.strategy != "source" or not aside.exact:
+        whole = replace(definition, tables=(*definition.tables, *kept))
+        _require_comparable(whole, table, read_anew(definition, table, kept))
     number, posted = catalog.put_back(row.name, table, actor(), wall_clock_ms(), row.lease)
     refilled = catalog.refills.of(row.name, number)
     assert refilled is not None
@@ -132,7 +139,7 @@ def cancel(catalog: Catalog, row: JobRow, table: str | None) -> tuple[Refill, in
     left = table is not None and (
         definition.standing(table) is Standing.ASIDE or any(one.table == table for one in known)
     )
-    name = table if left else _table(definition, table).name
+    name = table if left else _table(definition, table, " --cancel").name
     pending = [one for one in known if one.table == name]
     if not pending:
         raise UsageError(
@@ -184,22 +191,23 @@ def compared(catalog: Catalog, row: JobRow, tables: Sequence[str], between: str)
             command(f"verify {row.name} --table {quote(tables[0])} --range {quote(between)}"),
         )
     definition, _ = compared_of(catalog.definition(row.name), Asked(tuple(tables)))
-    found = _table(definition, next(iter(tables), None), "verify")
+    found = _table(definition, next(iter(tables), None), f" --range {quote(between)}", "verify")
     return Asked((found.name,), None, Extent("", *_bounds(row.name, found, between, "verify")))
 
 
-def _table(definition: "JobDefinition", name: str | None, verb: str = "refill") -> "SinkTable":
+def _table(definition: "JobDefinition", name: str | None, part: str = "", verb: str = "refill") -> "SinkTable":
+    """part: the options that say which part of it, as they were typed."""
     known = {table.name: table for table in definition.tables if not table.side}
     again = f"{verb} {definition.name} --table"
     if name is None and len(known) > 1:
         raise UsageError(
             f"job {definition.name!r} has {spell_count(len(known), 'table')}: {', '.join(known)}",
-            command(f"{again} {quote(next(iter(known)))}"),
+            command(f"{again} {quote(next(iter(known)))}{part}"),
         )
     if name is not None and name not in known:
         raise UsageError(
             f"job {definition.name!r}: table {name!r} does not exist{spell_known(name, list(known))}",
-            command(f"{again} {quote(nearest_first(name, list(known))[0])}"),
+            command(f"{again} {quote(nearest_first(name, list(known))[0])}{part}"),
         )
     return next(iter(known.values())) if name is None else known[name]
 
@@ -211,19 +219,20 @@ def _as_held(catalog: Catalog, definition: "JobDefinition", table: "SinkTable") 
     return replace(table, schema=catalog.sink_schemas(definition.name).get(table.name, table.schema))
 
 
-def _require_comparable(definition: "JobDefinition", target: str) -> None:
+def _require_comparable(definition: "JobDefinition", target: str, way: Hint | None = None) -> None:
+    """way: what to do instead, if there is more to say than for a table that is right."""
     from backfill_cli.config import from_stored
     from backfill_cli.engine.job.fixable import never
     from backfill_cli.engine.job.resources import Resources
 
     if (told := never(definition)) is not None:
         why, instead = told
-        raise UsageError(f"job {definition.name!r}: no table of it can be refilled: {why}", instead)
+        raise UsageError(f"job {definition.name!r}: no table of it can be refilled: {why}", way or instead)
     with Resources(from_stored(definition.config)) as resources:
         if resources.sink.extras.copied is None:
             raise UsageError(
                 f"job {definition.name!r}: table {target!r} cannot be refilled: the sink cannot be read",
-                "start another job, into another table: " + command("plan"),
+                way or "start another job, into another table: " + command("plan"),
             )
 
 

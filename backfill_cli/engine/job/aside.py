@@ -54,10 +54,16 @@ def kept_of(job: JobDefinition, table: str) -> tuple[SinkTable, ...]:
     return decode(tuple[SinkTable, ...], aside.tables)
 
 
-def read_anew(job: JobDefinition, table: str) -> Hint:
-    """The table leaves the job with its rows, and joins it anew."""
+def read_anew(job: JobDefinition, table: str, kept: Sequence[SinkTable]) -> Hint:
+    """The table leaves the job with its rows, and joins it anew. kept: what the sink has of it.
+
+    Rows of others stay where some may be among them.
+    """
+    others = any(not one.plain_inserts and not one.side for one in kept)
     remove, add = (f"{verb} {job.name} --table {quote(table)}" for verb in ("remove", "add"))
     file = f" --config {quote(job.config_file)}" if job.config_file else ""
+    if others:
+        return command(remove, f"{add} --into-existing{file}")
     return command(f"{remove} --with-rows --confirm {job.name}", f"{add}{file}")
 
 

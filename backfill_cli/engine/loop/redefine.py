@@ -237,9 +237,9 @@ def _put_back(
             made = joined(without_aside(job, name), change, catalog, resources, alone, try_it=False)
             plain = {one.name: one.plain_inserts for one in kept}
             tables = tuple(replace(one, plain_inserts=plain.get(one.name, True)) for one in made.tables)
-            resources.with_retries(lambda: resources.sink.prepare(job.name, tables, True))
             pin = _pin_of(job, before, made.pin, alone)
             goes_on = pin is not made.pin or _goes_on(before, pin, alone)
+            resources.with_retries(lambda: resources.sink.prepare(job.name, tables, True))
     again = tuple(put_back(one, refill, goes_on) if one is before else one for one in job.aside)
     definition = replace(made.definition, pin=job.pin.joined(pin), tables=(*job.tables, *tables), aside=again)
     if pin is not made.pin:
@@ -281,15 +281,17 @@ def _pin_of(job: JobDefinition, before: Aside, new: Pin, alone: Resources) -> Pi
     if not isinstance(alone.upstream.capabilities.reads, Partitions):
         return new
     pin, position = decode(Pin, before.pin), Position.of(before.position)
-    anew = "to read what its topic has now: " + read_anew(job, before.table)
+    anew = "to read what its topic has now: " + read_anew(
+        job, before.table, decode(tuple[SinkTable, ...], before.tables)
+    )
     try:
         alone.with_retries(lambda: alone.upstream.restore(pin))
         view = alone.with_retries(lambda: alone.upstream.observe(position, False))
     except StateConflict as gone:
         raise StateConflict(gone.message, anew) from gone
-    oldest = offsets(view.oldest)
-    for partition, at in offsets(position).items():
-        if (first := oldest.get(partition, 0)) > at:
+    begun = {**offsets(pin.position), **offsets(position)}
+    for partition, first in offsets(view.oldest).items():
+        if first > (at := begun.get(partition, 0)):  # one that was added meanwhile is needed from its beginning
             raise HistoryGone(
                 f"table {before.table!r}: partition {partition_number(partition)} is needed from offset {at}, "
                 f"its log begins at {first}",

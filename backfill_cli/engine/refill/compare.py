@@ -45,6 +45,8 @@ from backfill_cli.spark.failures import cause_in
 BEHIND = 5
 """How much less of a busy machine it gets than its runner, whose tables stay live."""
 
+AS_THEY_WERE = "its rows are right if nobody else has written to it since it was set aside"
+
 
 @dataclass
 class _Taken:
@@ -77,8 +79,10 @@ def difference(job: str, catalog: Catalog, table: str, extent: Extent, folder: P
         folder_of(Path(config.job.staging) / job) as scratch,
     ):
         asked = Asked((table,))
-        if exact and (why := _incomparable(definition, resources)):
-            return Difference(0, held.schema, why=why)
+        if why := _incomparable(definition, resources):
+            if exact:
+                return Difference(0, held.schema, why=f"{why}; {AS_THEY_WERE}")
+            raise UsageError(f"job {job!r}: table {table!r}: {why}", read_anew(definition, table, (held,)))
         how = compare if extent.whole else comparing(extent, scratch / "matching")
         require_drained(definition, catalog, live=True)
         try:
@@ -116,8 +120,8 @@ def _done_without(
         raise gone
     if not isinstance(upstream.capabilities.reads, Partitions):
         why = "; of what came while it was set aside some may be gone, too"
-        raise HistoryGone(gone.message + why, read_anew(job, table.name)) from gone
-    return Difference(0, table.schema, why=gone.message)
+        raise HistoryGone(gone.message + why, read_anew(job, table.name, (table,))) from gone
+    return Difference(0, table.schema, why=f"{gone.message}; {AS_THEY_WERE}")
 
 
 def _incomparable(job: JobDefinition, resources: Resources) -> str:

@@ -522,7 +522,8 @@ def test_a_topic_that_went_on_after_the_last_commit_needs_no_comparison(
     monkeypatch.setattr(Resources, "upstream", partitions)
     with nullcontext() if exact else pytest.raises(HistoryGone):
         found = difference("orders", out.catalog, "refunds", Extent(), out.folder)
-        assert (found.rows, found.why) == (0, "changes/0001.jsonl was removed")
+        assert found.rows == 0
+        assert found.why.startswith("changes/0001.jsonl was removed; its rows are right if nobody else")
 
 
 def test_an_epoch_that_other_tables_have_is_finished_without_the_one_that_refuses_it(two: Scene) -> None:
