@@ -11,6 +11,8 @@ class Engine:
     """dialect: its name in sqlglot. ignores_case: of names. semi: whether it has SEMI JOIN, which it plans well.
 
     compares_null: whether it can hash IS NOT DISTINCT FROM. tries: whether TRY(…) is NULL for what fails.
+    types: SQL of the types of the columns of a table, {}, in order, without their modifiers. moments: whether
+    the text 'today' can be read as a date.
     """
 
     dialect: str
@@ -18,6 +20,8 @@ class Engine:
     semi: bool
     compares_null: bool
     tries: bool
+    types: str
+    moments: bool = False
 
     def quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -40,7 +44,23 @@ class Engine:
 
 
 ENGINES = {
-    "duckdb": Engine("duckdb", ignores_case=True, semi=True, compares_null=True, tries=True),
-    "postgres": Engine("postgres", ignores_case=False, semi=False, compares_null=False, tries=False),
+    "duckdb": Engine(
+        "duckdb",
+        ignores_case=True,
+        semi=True,
+        compares_null=True,
+        tries=True,
+        types="SELECT column_type FROM (DESCRIBE {})",
+    ),
+    "postgres": Engine(
+        "postgres",
+        ignores_case=False,
+        semi=False,
+        compares_null=False,
+        tries=False,
+        types="SELECT pg_catalog.format_type(atttypid, -1) FROM pg_catalog.pg_attribute "
+        "WHERE attrelid = '{}'::pg_catalog.regclass AND attnum > 0 ORDER BY attnum",
+        moments=True,
+    ),
 }
 """By the sink's type."""

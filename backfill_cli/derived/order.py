@@ -58,5 +58,21 @@ def _named(derived: Derived, system: str) -> set[str]:
         tree = sqlglot.parse_one(derived.sql, dialect=system)
     except (SqlglotError, RecursionError):
         return set()
-    tables = [[part.name for part in one.parts] for one in tree.find_all(exp.Table)]
+    tables = [[part.name for part in one.parts] for one in tree.find_all(exp.Table) if not _is_query(one)]
     return {own.fold(name) for parts in tables for name in (parts[-1], ".".join(parts))}
+
+
+def _is_query(table: exp.Table) -> bool:
+    """Whether it is a query of WITH: one before it there, or any of those before its SELECT."""
+    inner: exp.Expr | None = table
+    within: list[exp.Expr] = []
+    while inner is not None:
+        with_ = inner.args.get("with_")
+        for one in with_.expressions if isinstance(with_, exp.With) and len(table.parts) == 1 else ():
+            if any(one is outer for outer in within):
+                break
+            if own.fold(one.alias) == own.fold(table.name):
+                return True
+        within.append(inner)
+        inner = inner.parent
+    return False

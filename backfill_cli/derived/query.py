@@ -31,8 +31,8 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One thing in FROM. joined: "", "JOIN", "LEFT JOIN", "RIGHT JOIN" or "CROSS JOIN"; on: what follows it, test:
-    the same without ON.
+    """One thing in FROM. joined: "", ",", "JOIN", "LEFT JOIN", "RIGHT JOIN" or "CROSS JOIN"; on: what follows it,
+    test: the same without ON.
 
     text: itself, without the alias. alias: what follows that. name: its name in the SELECT, as it is compared.
     columns: their names, as they are compared, and as SQL. using: the columns of USING, as SQL.

@@ -13,7 +13,7 @@ from itertools import chain, combinations
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
-from backfill_cli.derived.query import All, Leaf, Select
+from backfill_cli.derived.query import All, Item, Leaf, Select
 from backfill_cli.model.derived import Base
 
 Changes = Mapping[str, str | None]
@@ -37,10 +37,11 @@ class Reach:
             for from_, where in self.froms(query, changes):
                 yield f"SELECT {items[0] if items else self._items(query)} FROM {from_}{where}"
             return
-        names = f"SELECT * FROM ({self.whole(query.branches[0])}) AS {ROW} WHERE FALSE"
+        # All branches together give the rows their types.
+        types = f"SELECT * FROM ({self.whole(query)}) AS {ROW} WHERE FALSE"
         for branch in query.branches:
-            for found in self.rows(branch, changes):
-                yield f"{names} UNION ALL {found}"
+            for found in self.rows(branch, changes, [self._items(branch, query.items)]):
+                yield f"{types} UNION ALL {found}"
 
     def froms(self, select: Select, changes: Changes) -> Iterator[tuple[str, str]]:
         """What follows FROM, and WHERE, of the rows that the changes reach."""
@@ -55,7 +56,7 @@ class Reach:
     def whole(self, query: Select | All) -> str:
         """The query with the tables' own names."""
         return " UNION ALL ".join(
-            f"SELECT {self._items(one)}"
+            f"SELECT {self._items(one, query.items)}"
             + (f" FROM {self.from_(one, {}, ())}" if one.leaves else "")
             + self._where(one.where)
             for one in query.branches
@@ -69,8 +70,9 @@ class Reach:
             return f"({self.whole(leaf.source)})"
         return leaf.text
 
-    def _items(self, select: Select) -> str:
-        return ", ".join(f"{item.text} AS {self.engine.quoted(item.name)}" for item in select.items)
+    def _items(self, select: Select, names: Sequence[Item] = ()) -> str:
+        pairs = zip(select.items, names or select.items, strict=True)
+        return ", ".join(f"{item.text} AS {self.engine.quoted(named.name)}" for item, named in pairs)
 
     def _leaf(self, leaf: Leaf, changes: Changes) -> Iterator[str]:
         """Sources with the leaf's changed rows instead of all of them; none if none of them changed."""

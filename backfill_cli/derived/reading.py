@@ -6,6 +6,7 @@ trust. Imported inside functions only: the parser takes longer to load than a co
 """
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -130,6 +131,27 @@ SETS = frozenset({"generate_subscripts", "regexp_split_to_table", "unnest"})
 """DuckDB's macros that make several rows of one, which are no table functions there."""
 
 
+_STRINGS = {
+    TokenType.STRING,
+    TokenType.BYTE_STRING,
+    TokenType.HEREDOC_STRING,
+    TokenType.UNICODE_STRING,
+    TokenType.NATIONAL_STRING,
+    TokenType.RAW_STRING,
+}
+_MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
+_BESIDE = frozenset(
+    {"allballs", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
+    | {"january", "february", "august", "september", "october", "november", "december"}
+)
+
+
+def _tells_a_moment(text: str) -> bool:
+    """Whether a text can be read as a time of the moment: one of these words, with a time or zone beside it."""
+    words = set(re.findall("[a-z_/]+", text.lower()))
+    return bool(words & _MOMENTS) and all(len(one) <= 5 or "/" in one for one in words - _MOMENTS - _BESIDE)
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """A text that is taken. text: with the tables' own names. end: where it ends. splices: that made it so."""
@@ -218,6 +240,11 @@ class _Reader:
                 self.refuse(f"{_sql(node, self.engine)}: columns are named", "name each column")
             if isinstance(node, exp.Identifier) and own.is_own(node.name):
                 self.refuse(f"{node.name!r}: names that begin with {own.PREFIX} are backfill's own", "rename it")
+
+        if self.engine.moments:
+            for token in self.tokens:
+                if token.token_type in _STRINGS and _tells_a_moment(token.text):
+                    self.moment(repr(token.text))
 
     def moment(self, name: str) -> NoReturn:
         self.refuse(f"{name}: its value is of the moment or of the session, not of the rows", OF_ROWS)
@@ -408,6 +435,7 @@ class _Reader:
                 f"FROM {self.shown(start, end)}: brackets around joins", "write the joins one after the other"
             )
         leaves: list[Leaf] = []
+        after = 0  # those since the last comma
         for number, (begin, stop) in enumerate(zip(begins, ends, strict=True)):
             join = joins[number - 1] if number else None
             leaf = self._leaf(begin, stop, scope)
@@ -415,10 +443,17 @@ class _Reader:
                 self.refuse(
                     f"two things in FROM are called {leaf.name!r}", "give one another name: FROM orders AS o"
                 )
-            leaves.append(self._joined(leaf, join, begin, stop, leaves) if join is not None else leaf)
+            if join is None:
+                leaves.append(leaf)
+            elif self.tokens[begin - 1].token_type == TokenType.COMMA:
+                after = len(leaves)
+                leaves.append(replace(leaf, joined=","))
+            else:  # a join binds tighter than a comma
+                leaves.append(self._joined(leaf, join, begin, stop, leaves, after))
         return tuple(leaves), tuple(commas)
 
-    def _joined(self, leaf: Leaf, join: exp.Join, begin: int, stop: int, before: Sequence[Leaf]) -> Leaf:
+    def _joined(self, leaf: Leaf, join: exp.Join, begin: int, stop: int, left: Sequence[Leaf], after: int) -> Leaf:
+        """after: how many of those to the left its condition does not see."""
         kind, side = (join.args.get("kind") or "").upper(), (join.args.get("side") or "").upper()
         if side == "FULL":
             self.refuse(
@@ -428,7 +463,8 @@ class _Reader:
         if join.args.get("method") or kind not in ("", "INNER", "CROSS", "OUTER") or join.args.get("global_"):
             what = " ".join(filter(None, [str(join.args.get("method") or "").upper(), kind]))
             self.refuse(f"{what} JOIN", "write JOIN … ON with all its conditions")
-        if side == "RIGHT" and len(before) > 1:
+        before = left[after:]
+        if side == "RIGHT" and len(left) > 1:
             self.refuse("RIGHT JOIN after another join", "begin with its right side, and write LEFT JOIN")
         on_at = next(
             (at for at in self.flat(begin, stop) if self.tokens[at].token_type in (TokenType.ON, TokenType.USING)),
@@ -451,10 +487,10 @@ class _Reader:
             using = tuple(map(self.engine.quoted, names))
             pairs = []
             for name in names:
-                left = next((one for one in before if name in dict(one.columns)), None)
-                if left is None or name not in dict(leaf.columns):
+                has = next((one for one in before if name in dict(one.columns)), None)
+                if has is None or name not in dict(leaf.columns):
                     self.refuse(f"USING ({name}): both sides must have that column", "write ON and its condition")
-                pairs.append(exp.EQ(this=_column(left.name, name), expression=_column(leaf.name, name)))
+                pairs.append(exp.EQ(this=_column(has.name, name), expression=_column(leaf.name, name)))
             condition: exp.Expr = exp.and_(*pairs)
         else:
             condition = columns.qualified(join.args["on"])
@@ -481,6 +517,7 @@ class _Reader:
             if not name:
                 self.refuse(f"FROM {self.shown(begin, end)}: it has no name", "give it one: (SELECT …) AS one")
             if first == TokenType.VALUES:
+                self._only_values(begin + 1, end - 1)
                 if not columns:
                     self.refuse(
                         f"{self.shown(begin, end)}: its columns have no names", "name them: (VALUES …) AS v(a, b)"
@@ -505,6 +542,14 @@ class _Reader:
         there = tuple((self._folded(one), self.engine.quoted(one)) for one in base.columns)
         columns = (*columns, *there[len(columns) :])
         return Leaf(base, base.sql, alias or f" AS {self.engine.quoted(parts[-1])}", name or parts[-1], columns)
+
+    def _only_values(self, start: int, end: int) -> None:
+        tree = self._tree(start, end)
+        if not isinstance(tree, exp.Values) or tree.find(exp.Column, exp.Table, exp.Query) is not None:
+            self.refuse(
+                f"{self.shown(start, end)}: rows that are read from other things in FROM, or by a subquery",
+                "write these rows as constants, and join what they read",
+            )
 
     def _folded(self, name: str) -> str:
         return self.engine.name(name, True)
@@ -775,6 +820,12 @@ class _Columns:
                 return self._inner(_column(leaf.name, parts[1]), node, 2)
         for leaf in self.leaves:
             if parts[0] in dict(leaf.columns):
+                found = _column(leaf.name, parts[0])
+                if (self.outputs or {}).get(parts[0], found) != found:
+                    self.reader.refuse(
+                        f"{_sql(node, engine)}: a column of {leaf.name} and another output column",
+                        f"name the column {leaf.name}.{_sql(node, engine)}, or give the output another name",
+                    )
                 self._require_settled(parts[0], leaf)
                 return self._inner(_column(leaf.name, parts[0]), node, 1)
         if len(parts) == 1 and self.outputs and parts[0] in self.outputs:

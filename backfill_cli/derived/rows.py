@@ -18,6 +18,7 @@ from backfill_cli.derived.reading import MAKE_COLUMN, Read, read, refusal, undet
 from backfill_cli.model.derived import Base, Derived
 
 KEYS = "_backfill_keys"
+_CONSTANT = (exp.Literal, exp.Null, exp.Boolean, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Neg, exp.Paren)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,19 @@ class Maintained:
     unique: bool
     _read: Read
 
-    def reached(self, changes: Changes) -> list[str]:
+    @property
+    def converts(self) -> bool:
+        """Whether its rows can be of other types than those of its branches."""
+        return len(self._read.query.branches) > 1
+
+    def reached(self, changes: Changes, types: Sequence[str] = ()) -> list[str]:
         """SELECTs of keys that these changes reach, as columns `key_columns`; the same before and after the
-        changes.
+        changes. types: of `pushed`, if it `converts`.
         """
         reach = Reach(self.engine)
         touched = {name: one for name, one in changes.items() if name in self.reads}
         return [
-            f"SELECT DISTINCT {self._keys(branch)} FROM {from_}{where}"
+            f"SELECT DISTINCT {self._keys(branch, types)} FROM {from_}{where}"
             for branch in self._read.query.branches
             for from_, where in reach.froms(branch, touched)
         ]
@@ -60,17 +66,22 @@ class Maintained:
         """The columns of a relation of keys, one for each of `pushed`."""
         return tuple(own.numbered(own.KEY, at) for at, _ in enumerate(self.pushed)) or (own.KEY,)
 
-    def limited(self, keys: str, nulls: bool = True) -> str:
+    def limited(self, keys: str, nulls: bool = True, types: Sequence[str] = ()) -> str:
         """The SELECT's rows whose key is in the relation `keys`; not empty where `pushed` is.
 
-        nulls: whether a key can have a NULL; without, an engine can find the rows faster.
+        nulls: whether a key can have a NULL; without, an engine can find the rows faster. types: see `reached`.
         """
         if not self.pushed:
             return self.text
         splices: list[tuple[int, int, str]] = []
         for branch in self._read.query.branches:
-            same = self._same([self._guarded(branch, name) for name in self.pushed], nulls)
-            if self.engine.semi and branch.leaves:
+            same = self._same(_typed([self._guarded(branch, name) for name in self.pushed], types), nulls)
+            # a join after a comma sees less than one after CROSS JOIN
+            if (
+                self.engine.semi
+                and branch.leaves
+                and not (branch.commas and any(leaf.on for leaf in branch.leaves))
+            ):
                 splices += [(start, end, " CROSS JOIN") for start, end in branch.commas]
                 splices.append((branch.after_from, branch.after_from, f" SEMI JOIN {keys} AS {KEYS} ON {same}"))
                 continue
@@ -106,11 +117,12 @@ class Maintained:
         pairs = zip(expressions, self.key_columns, strict=True)
         return " AND ".join(self.engine.same(f"{KEYS}.{name}", f"({sql})", nulls) for sql, name in pairs)
 
-    def _keys(self, branch: Select) -> str:
+    def _keys(self, branch: Select, types: Sequence[str]) -> str:
         if not self.pushed:
             return f"1 AS {own.KEY}"
-        pairs = zip(self.pushed, self.key_columns, strict=True)
-        return ", ".join(f"{self._item(branch, name).text} AS {column}" for name, column in pairs)
+        items = [self._item(branch, name).text for name in self.pushed]
+        pairs = zip(_typed(items, types), self.key_columns, strict=True)
+        return ", ".join(f"{sql} AS {column}" for sql, column in pairs)
 
     def _guarded(self, branch: Select, name: str) -> str:
         found = guarded(branch, self._item(branch, name), self.engine)
@@ -119,6 +131,13 @@ class Maintained:
 
     def _item(self, branch: Select, name: str) -> Item:
         return branch.items[self.columns.index(name)]
+
+
+def _typed(expressions: Sequence[str], types: Sequence[str]) -> Sequence[str]:
+    """SQL of the expressions, of these types if there are any."""
+    if not types:
+        return expressions
+    return [f"CAST({sql} AS {kind})" for sql, kind in zip(expressions, types, strict=True)]
 
 
 def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintained:
@@ -150,7 +169,7 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
         raise refusal(
             derived.name,
             f"no column of its key {list(derived.key)} is known before rows are grouped",
-            "have a column of GROUP BY, or of PARTITION BY, in its key",
+            "have an expression of GROUP BY, or of PARTITION BY, in its key as it stands there",
         )
     for one in pushed:
         for branch in query.branches:
@@ -178,13 +197,15 @@ def _require_key(derived: Derived, key: Sequence[str], columns: Sequence[str]) -
 def _pushes(branch: Select, at: int) -> bool:
     """Whether the column's value is known of each row of FROM, and limits no partition or group to a part of
     it.
+
+    An expression over a group's column can: values that are equal need not be written the same (1.0 and 1.00).
     """
     item = branch.items[at]
     if item.aggregates or item.windows:
         return False
-    if item.tree.find(exp.Column) is None:
+    if all(isinstance(one, _CONSTANT) for one in item.tree.walk()):
         return True
-    parts = [*branch.partitions, *([branch.once_per] if branch.once_per else [])]
+    parts = [one for one in (*branch.partitions, branch.once_per or None, branch.groups) if one is not None]
     return all(item.tree in part for part in parts)
 
 

@@ -36,6 +36,7 @@ class Upkeep:
     def __init__(self, con: Connection, kept: Sequence[Kept]) -> None:
         self.con, self.kept = con, kept
         self.keys = {one.name: f"{own.PREFIX}keys_{at}" for at, one in enumerate(kept)}
+        self.types: dict[str, Sequence[str]] = {}
         self.changes: Mapping[str, str | None] = {}
         self.made: set[str] = set()  # those whose keys have a table
         self.doing = ""  # the derived table that is being kept
@@ -87,15 +88,18 @@ class Upkeep:
         self.con.run(
             f"CREATE TEMP TABLE {keys} AS SELECT {columns or f'1 AS {own.KEY}'} FROM {one.target} WHERE FALSE"
         )
+        if kept.converts:
+            self.types[one.name] = [kind for (kind,) in self.con.rows(kept.engine.types.format(keys))]
 
     def _collect(self, one: Kept, changes: Mapping[str, str | None]) -> None:
         """Keys have a table only where something is read that changed: each costs rows of the catalog."""
         self.doing = one.name
-        selects = one.maintained.reached(changes)
-        if selects and one.name not in self.made:
+        if not one.maintained.reached(changes):
+            return
+        if one.name not in self.made:
             self._create(one)
             self.made.add(one.name)
-        for select in selects:
+        for select in one.maintained.reached(changes, self.types.get(one.name, ())):
             self.con.run(f"INSERT INTO {self.keys[one.name]} {select}")
 
     def _changed(self, one: Kept) -> str:
@@ -116,8 +120,9 @@ class Upkeep:
         kept, target = one.maintained, one.target
         columns = kept.engine.listed(kept.columns)
         among = kept.among(keys, own.SOURCE, nulls)
+        limited = kept.limited(keys, nulls, self.types.get(one.name, ()))
         self.con.run(f"DELETE FROM {target} AS {own.SOURCE} WHERE {among}")
-        self.con.run(f"INSERT INTO {target} ({columns}) {kept.limited(keys, nulls)}")
+        self.con.run(f"INSERT INTO {target} ({columns}) {limited}")
         if not kept.unique:
             self._check(one, keys, nulls)
 

@@ -49,6 +49,7 @@ class World:
     def __init__(self, seed: int, dialect: str = "duckdb") -> None:
         self.random = random.Random(seed)
         self.dialect = dialect
+        self.equal = "NUMERIC" if dialect == "postgres" else "DOUBLE"  # values that are equal and not the same
         pick = self.random
         names = pick.sample(NAMES, pick.randint(1, 3))
         self.tables = [self._table(name, at) for at, name in enumerate(names)]
@@ -66,7 +67,8 @@ class World:
         keys = pick.choice([1, 1, 2])
         names = pick.sample(ODD, keys + pick.randint(1, 3))
         columns = [(one, pick.choice(["INTEGER", "INTEGER", "TEXT"])) for one in names[:keys]]
-        columns += [(one, pick.choice(["INTEGER", "INTEGER", "TEXT", "DECIMAL(9,2)"])) for one in names[keys:]]
+        kinds = ["INTEGER", "INTEGER", "TEXT", "DECIMAL(9,2)", self.equal]
+        columns += [(one, pick.choice(kinds)) for one in names[keys:]]
         return Table(name, f'sink t{at} "x"', columns, keys)
 
     def _value(self, kind: str, null: bool) -> Any:
@@ -77,6 +79,10 @@ class World:
             return pick.choice([0, 1, 2, 3])
         if kind == "TEXT":
             return pick.choice(["", "x", "y", "NULL"])
+        if kind == "DOUBLE":
+            return pick.choice(["0.0", "-0.0", "1.5"])
+        if kind == "NUMERIC":
+            return pick.choice(["1.0", "1.00", "2"])
         return pick.choice(["0.00", "1.50", "-1.50", "2.25"])
 
     def _put(self, table: Table) -> Row:
@@ -245,8 +251,9 @@ class World:
             listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
             where = f" WHERE {self._condition(columns)}" if pick.random() < 0.5 else ""
             body = f"{inner_with}SELECT {listed} FROM {from_}{where}"
-            if pick.random() < 0.2 and not inner_with:
-                body += f" UNION ALL SELECT {listed} FROM {from_}"
+            if pick.random() < 0.3 and not inner_with:
+                other = ", ".join(self._widened(sql, kind) for sql, _, kind in items)
+                body += f" UNION ALL SELECT {pick.choice([listed, other])} FROM {from_}"
             if not depth and pick.random() < 0.4:
                 cte = f"w{len(with_)}"
                 with_.append(f"{cte} AS ({body})")
@@ -264,6 +271,12 @@ class World:
                 zip(renamed, [k for _, k in base.columns], strict=True)
             )
         return f"{spelt} {pick.choice(['AS ', ''])}{quoted(name)}", base.columns
+
+    def _widened(self, sql: str, kind: str) -> str:
+        """The same value, of a type that is another one until the branches of a union are one."""
+        if kind == "TEXT":
+            return self.random.choice([sql, "'x'"])
+        return self.random.choice([sql, f"CAST({sql} AS DECIMAL(12,3))", f"CAST({sql} AS BIGINT)", "2"])
 
     def _aggregate(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
         pick = self.random
@@ -307,8 +320,11 @@ class World:
         keys = self._some(columns)
         aggregates = [(self._aggregate(columns)[0], f"agg{at}") for at in range(pick.randint(1, 3))]
         items = [(sql, as_) for sql, as_, _ in keys] + aggregates
+        # of a group's column: 1.0 and 1.00 are one group, of which a second table would not know which it is
+        if finer := pick.random() < 0.1 and not self.views:
+            items = [(f"CAST({sql} AS TEXT)", as_) for sql, as_, _ in keys] + aggregates
         listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_ in items)
-        way = pick.random()
+        way = 1 if finer else pick.random()
         groups = ", ".join(sql for sql, _, _ in keys)
         if way < 0.4:
             groups = ", ".join(str(at) for at, _ in enumerate(keys, 1))
@@ -339,6 +355,9 @@ class World:
             sql + pick.choice(["", " DESC", " NULLS FIRST"]) for sql, _ in pick.sample(columns, len(columns))
         )
         kinds, key = [one[1:] for one in items], tuple(as_ for _, as_, _ in part)
+        if len(tables := {sql.partition(".")[0] for sql, _ in columns}) == 1 and pick.random() < 0.3:
+            alone = f"{tables.pop()}."  # names that an output column can have, too
+            by, order = by.replace(alone, ""), order.replace(alone, "")
         if self.dialect == "duckdb" and pick.random() < 0.6:
             window = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
             return View(name, f"{with_}SELECT {listed} FROM {from_}{where}\nQUALIFY {window}", key, kinds)
@@ -354,6 +373,8 @@ class World:
             for number, kind in enumerate(kinds):
                 same = [sql for sql, its in columns if its == kind]
                 items.append(pick.choice(same) if same else {"INTEGER": "7", "TEXT": "'seven'"}[kind])
+                if pick.random() < 0.3:
+                    items[-1] = self._widened(items[-1], kind)
                 if not at:
                     items[-1] += f" AS u{number}"
             where = f" WHERE {self._condition(columns)}" if pick.random() < 0.5 else ""

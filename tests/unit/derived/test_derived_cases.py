@@ -6,6 +6,7 @@ import duckdb
 import pytest
 from hint_typed import typed
 
+from backfill_cli.derived.order import ordered
 from backfill_cli.derived.rows import maintained
 from backfill_cli.errors import BadData
 from backfill_cli.model.derived import Base, Derived
@@ -13,8 +14,12 @@ from backfill_cli.sinks.duckdb.file import Connection
 from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
 
 BASES = [
-    Base("orders", ("orders",), "orders", ("id",), ("id", "customer", "amount", "status"), ("id",)),
-    Base("customers", ("customers",), "customers", ("id",), ("id", "country", "region"), ("id",)),
+    Base(
+        *("orders", ("orders",), "orders", ("id",), ("id", "customer", "amount", "status"), ("id",)),
+    ),
+    Base(
+        *("customers", ("customers",), "customers", ("id",), ("id", "country", "region"), ("id",)),
+    ),
 ]
 Row = tuple[object, ...]
 
@@ -193,3 +198,92 @@ def test_two_rows_of_a_key_are_refused_and_named(sink: Sink) -> None:
         again.derive("SELECT status, amount FROM orders", "status", "amount")
         again.epoch(orders={1: (7, 5, "a"), 2: (7, 6, "a")})
         assert again.rows() == [("a", 5), ("a", 6)]
+
+
+FOLLOWED = {
+    "a union's branch has another type than the union": (
+        "SELECT CAST(k AS VARCHAR) AS h, count(*) AS n FROM (SELECT customer AS k FROM orders "
+        "UNION ALL SELECT CAST(id AS DECIMAL(9,2)) FROM customers) s GROUP BY 1",
+        "h",
+    ),
+    "a union's later branch has a column without a name": (
+        "SELECT id, z FROM (SELECT id, amount AS z FROM orders UNION ALL SELECT id, 0 FROM customers) s",
+        "id",
+        "z",
+    ),
+    "a union's later branch names its columns otherwise": (
+        "SELECT id, z FROM (SELECT id, amount AS z FROM orders UNION ALL SELECT id AS z, 7 FROM customers) s",
+        "id",
+        "z",
+    ),
+    "a key of several types": (
+        "SELECT customer AS k, id AS i FROM orders UNION ALL SELECT country, id FROM customers "
+        "UNION ALL SELECT CAST(id AS DECIMAL(9,2)), -id FROM customers",
+        "k",
+        "i",
+    ),
+    "a key that is NULL in one part": (
+        "SELECT id, status FROM orders UNION ALL SELECT NULL, id FROM customers",
+        "id",
+        "status",
+    ),
+    "its key has no value for a row that is left out": (
+        "SELECT CAST(o.status AS INT) AS k, count(*) AS n FROM orders o JOIN customers c ON c.id = o.id "
+        "WHERE c.region = 'y' GROUP BY 1",
+        "k",
+    ),
+    "USING after a comma": (
+        "SELECT o.id, c.id AS c, w.region FROM orders o, customers c JOIN customers AS w USING (id)",
+        "id",
+        "c",
+    ),
+    "LEFT JOIN after a comma": (
+        "SELECT o.id, c.id AS c, w.region FROM orders o, customers c LEFT JOIN orders x USING (id) "
+        "LEFT JOIN customers AS w ON c.country = w.country AND w.id > c.id",
+        "id",
+        "c",
+        "region",
+    ),
+}
+
+
+def test_values_of_one_type_that_are_one_of_the_other_do_not_tell_rows_apart(sink: Sink) -> None:
+    """'1' and '01' both equal 1."""
+    sink.raw.execute("CREATE TABLE codes (k TEXT, w INT); INSERT INTO codes VALUES ('1', 1), ('01', 2)")
+    codes = Base("codes", ("codes",), "codes", ("k",), ("k", "w"), ("k",))
+    sql = "SELECT o.id, c.w FROM orders o JOIN codes c ON o.customer = c.k"
+    made = maintained(Derived("d", "d", ("id",), sql), [*BASES, codes], "duckdb")
+    sink.raw.execute(f"CREATE TABLE d AS {made.text}")
+    sink.kept.append(Kept(made, "d"))
+    with pytest.raises(BadData, match=r"its key \(id\) has duplicates: \(5\) 2 times"):
+        sink.epoch(orders={5: (1, 5, "a")})
+
+
+@pytest.mark.parametrize("case", FOLLOWED)
+def test_it_equals_its_select_where(case: str, sink: Sink) -> None:
+    sql, *key = FOLLOWED[case]
+    sink.derive(sql, *key)
+    for epoch in (
+        {"orders": {1: (1, 5, "a"), 2: (2, 5, "1")}},
+        {"customers": {1: ("NL", "x"), 2: (None, "y")}},
+        {"orders": {1: (2, 6, None)}, "customers": {2: ("BE", "y"), 3: ("1", "x")}},
+        {"orders": {2: None}, "customers": {1: None}},
+        {"customers": None},
+    ):
+        sink.epoch(**epoch)
+        assert sink.rows() == sorted(sink.raw.execute(sql).fetchall(), key=repr)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH d AS (SELECT id FROM orders) SELECT id FROM d",
+        "WITH d AS (SELECT id FROM orders), e AS (SELECT id FROM d) SELECT id FROM e",
+        "SELECT s.id FROM (WITH D AS (SELECT id FROM orders) SELECT id FROM d) AS s",
+    ],
+)
+def test_a_query_of_with_is_no_derived_table_of_its_name(sql: str) -> None:
+    over = "WITH d AS (SELECT id FROM d) SELECT id FROM d"
+    derived = [Derived("e", "e", ("id",), over), Derived("d", "d", ("id",), sql)]
+    found = ordered(derived, BASES, {"d": "d", "e": "e"}, "duckdb")
+    assert [(one.derived.name, one.reads) for one in found] == [("d", ("orders",)), ("e", ("d",))]

@@ -97,6 +97,12 @@ REFUSED = {
     ),
     "our own names": ("SELECT status AS _backfill_x FROM orders", "backfill's own", "rename it", COUNTED),
     "COLUMNS": ("SELECT COLUMNS('s.*') FROM orders", "columns are named", "name each column", COUNTED),
+    "a column's number": (
+        "SELECT #3 AS status, id FROM orders",
+        "columns are named",
+        "name each column",
+        "SELECT amount AS status, id FROM orders",
+    ),
     "UNION": (
         "SELECT status FROM orders UNION SELECT country FROM customers",
         "UNION: ",
@@ -374,8 +380,38 @@ REFUSED = {
     "a key of aggregates": (
         "SELECT customer_id, max(status) AS status FROM orders GROUP BY 1",
         "is known before rows are grouped",
-        "have a column of GROUP BY",
+        "have an expression of GROUP BY",
         COUNTED,
+    ),
+    "a key that is finer than its group": (
+        "SELECT CAST(amount AS VARCHAR) AS status, count(*) AS n FROM orders GROUP BY amount",
+        "is known before rows are grouped",
+        "have an expression of GROUP BY, or of PARTITION BY, in its key as it stands there",
+        "SELECT CAST(amount AS VARCHAR) AS status, count(*) AS n FROM orders GROUP BY CAST(amount AS VARCHAR)",
+    ),
+    "VALUES that read": (
+        "SELECT o.status, v.n FROM orders o, (VALUES ((SELECT count(*) FROM customers))) AS v(n)",
+        "rows that are read from other things in FROM, or by a subquery",
+        "write these rows as constants",
+        "SELECT o.status, v.n FROM orders o, (VALUES (1)) AS v(n)",
+    ),
+    "VALUES of a row": (
+        "SELECT o.status, v.n FROM orders o, (VALUES (o.id)) AS v(n)",
+        "rows that are read from other things in FROM, or by a subquery",
+        "join what they read",
+        "SELECT o.status, o.id AS n FROM orders o",
+    ),
+    "an output column called like a table's": (
+        "SELECT DISTINCT ON (id) amount AS id, id AS status FROM orders ORDER BY id",
+        "id: a column of orders and another output column",
+        "name the column orders.id, or give the output another name",
+        "SELECT DISTINCT ON (orders.id) amount AS id, id AS status FROM orders ORDER BY orders.id",
+    ),
+    "RIGHT JOIN after a comma": (
+        "SELECT o.status FROM orders p, orders o RIGHT JOIN customers c ON c.id = o.id",
+        "RIGHT JOIN after another join",
+        "begin with its right side, and write LEFT JOIN",
+        "SELECT o.status FROM orders p, customers c LEFT JOIN orders o ON c.id = o.customer_id",
     ),
 }
 """By what it is: the SQL, what is said, what the hint says, and SQL that follows it."""
@@ -391,6 +427,21 @@ def test_what_has_no_reach_is_refused_by_name(case: str) -> None:
     with typed(refused.value) as hint:
         hint.says(hint_says)
         assert read(right).reads
+
+
+@pytest.mark.parametrize("said", ["'today'", "DATE 'Now'", "E' tomorrow 10:00 utc'", "$$yesterday allballs$$"])
+def test_a_text_that_postgresql_reads_as_a_moment_is_refused(said: str) -> None:
+    sql = f"""SELECT status FROM orders WHERE "Created At" < {said}"""
+    with pytest.raises(UsageError, match=r"its value is of the moment") as refused:
+        read(sql, system="postgres")
+    with typed(refused.value) as hint:
+        hint.says("use a column of the rows")
+        read("""SELECT status, max("Created At") AS last FROM orders GROUP BY 1""", system="postgres")
+
+
+def test_other_texts_with_these_words_are_texts() -> None:
+    assert read("SELECT status FROM orders WHERE status = 'delivered today'", system="postgres").reads
+    assert read("SELECT status FROM orders WHERE status = 'today'").reads
 
 
 def test_a_name_of_two_tables_is_refused() -> None:
