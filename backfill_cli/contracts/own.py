@@ -53,6 +53,8 @@ FILLED = "_backfill_filled"
 INSERTS = "_backfill_inserts"
 CHANGES = "_backfill_changes"
 CARRIED = "_backfill_carried"
+CHANGED = "_backfill_changed"
+KEYS = "_backfill_keys"
 
 
 _PARTS = ("elementType", "keyType", "valueType")

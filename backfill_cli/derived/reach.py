@@ -24,8 +24,6 @@ changed.
 MAX_MISSING = 6
 """Outer joins in one SELECT: each set of those whose tables changed is one query of the reach."""
 
-CHANGED, ROW = "_backfill_changed", "_backfill_row"
-
 
 class Reach:
     def __init__(self, engine: Engine) -> None:
@@ -38,7 +36,7 @@ class Reach:
                 yield f"SELECT {items[0] if items else self._items(query)} FROM {from_}{where}"
             return
         # All branches together give the rows their types.
-        types = f"SELECT * FROM ({self.whole(query)}) AS {ROW} WHERE FALSE"
+        types = f"SELECT * FROM ({self.whole(query)}) AS {own.ROW} WHERE FALSE"
         for branch in query.branches:
             for found in self.rows(branch, changes, [self._items(branch, query.items)]):
                 yield f"{types} UNION ALL {found}"
@@ -90,13 +88,15 @@ class Reach:
             return base.sql
         quoted = self.engine.quoted
         same = " AND ".join(
-            self.engine.same(f"{ROW}.{quoted(name)}", f"{CHANGED}.{quoted(name)}", base.nullable)
+            self.engine.same(f"{own.ROW}.{quoted(name)}", f"{own.CHANGED}.{quoted(name)}", base.nullable)
             for name in base.by
         )
         if self.engine.semi:
-            return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} SEMI JOIN {changed} AS {CHANGED} ON {same})"
-        there = f"EXISTS (SELECT FROM {changed} AS {CHANGED} WHERE {same})"
-        return f"(SELECT {ROW}.* FROM {base.sql} AS {ROW} WHERE {there})"
+            return (
+                f"(SELECT {own.ROW}.* FROM {base.sql} AS {own.ROW} SEMI JOIN {changed} AS {own.CHANGED} ON {same})"
+            )
+        there = f"EXISTS (SELECT FROM {changed} AS {own.CHANGED} WHERE {same})"
+        return f"(SELECT {own.ROW}.* FROM {base.sql} AS {own.ROW} WHERE {there})"
 
     def _found_by(self, select: Select, at: int, source: str) -> str:
         """FROM with this source as the leaf; joins that would keep a row without it are inner ones."""
@@ -112,7 +112,7 @@ class Reach:
         empty, exist = {}, []
         for at, sources in reached.items():
             leaf = select.leaves[at]
-            empty[at] = f"(SELECT * FROM {self.source(leaf)} AS {ROW} WHERE FALSE)"
+            empty[at] = f"(SELECT * FROM {self.source(leaf)} AS {own.ROW} WHERE FALSE)"
             on = select.leaves[1] if leaf.joined != "LEFT JOIN" else leaf
             exist.append("(" + " OR ".join(self._exists(leaf, on, source) for source in sources) + ")")
         return self.from_(select, empty, ()), self._where(select.where, " AND ".join(exist))
@@ -124,7 +124,7 @@ class Reach:
         names = [own.numbered(own.KEY, at) for at, _ in enumerate(on.using)]
         renamed = ", ".join(f"{name} AS {new}" for name, new in zip(on.using, names, strict=True))
         same = " AND ".join(f"{new} = {name}" for name, new in zip(on.using, names, strict=True))
-        return f"EXISTS (SELECT 1 FROM (SELECT {renamed} FROM {source}{leaf.alias}) AS {ROW} WHERE {same})"
+        return f"EXISTS (SELECT 1 FROM (SELECT {renamed} FROM {source}{leaf.alias}) AS {own.ROW} WHERE {same})"
 
     def from_(self, select: Select, instead: Mapping[int, str], inner: Sequence[int] = ()) -> str:
         """FROM with these sources instead of leaves; their joins in `inner` are inner ones."""

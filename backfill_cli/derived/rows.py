@@ -17,7 +17,6 @@ from backfill_cli.derived.reach import MAX_MISSING, Changes, Reach, missing_leav
 from backfill_cli.derived.reading import MAKE_COLUMN, Read, read, refusal, undetermined
 from backfill_cli.model.derived import Base, Derived
 
-KEYS = "_backfill_keys"
 _CONSTANT = (exp.Literal, exp.Null, exp.Boolean, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Neg, exp.Paren)
 
 
@@ -83,9 +82,11 @@ class Maintained:
                 and not (branch.commas and any(leaf.on for leaf in branch.leaves))
             ):
                 splices += [(start, end, " CROSS JOIN") for start, end in branch.commas]
-                splices.append((branch.after_from, branch.after_from, f" SEMI JOIN {keys} AS {KEYS} ON {same}"))
+                splices.append(
+                    (branch.after_from, branch.after_from, f" SEMI JOIN {keys} AS {own.KEYS} ON {same}")
+                )
                 continue
-            there = f"EXISTS (SELECT 1 FROM {keys} AS {KEYS} WHERE {same})"
+            there = f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS} WHERE {same})"
             if branch.where:
                 begin, end = branch.where_at
                 splices += [(begin, begin, "("), (end, end, f") AND {there}")]
@@ -98,7 +99,7 @@ class Maintained:
         if not self.pushed:
             return "TRUE"
         same = self._same([f"{row}.{self.engine.quoted(name)}" for name in self.pushed], nulls)
-        return f"EXISTS (SELECT 1 FROM {keys} AS {KEYS} WHERE {same})"
+        return f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS} WHERE {same})"
 
     def base(self, names: Sequence[str], target: str) -> Base:
         """This table as one that other derived tables read."""
@@ -115,7 +116,7 @@ class Maintained:
 
     def _same(self, expressions: Sequence[str], nulls: bool) -> str:
         pairs = zip(expressions, self.key_columns, strict=True)
-        return " AND ".join(self.engine.same(f"{KEYS}.{name}", f"({sql})", nulls) for sql, name in pairs)
+        return " AND ".join(self.engine.same(f"{own.KEYS}.{name}", f"({sql})", nulls) for sql, name in pairs)
 
     def _keys(self, branch: Select, types: Sequence[str]) -> str:
         if not self.pushed:

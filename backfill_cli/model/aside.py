@@ -101,5 +101,5 @@ def with_sections(tables: Iterable[Aside], sections: Iterable[Section]) -> tuple
 
 
 def put_back(one: Aside, refill: int, goes_on: bool) -> Aside:
-    """goes_on: its log goes on after the commit that its rows are at."""
+    """goes_on: its log goes on after the commit that its rows are at, and the sink still has them."""
     return replace(one, refill=refill, exact=goes_on and one.exact)

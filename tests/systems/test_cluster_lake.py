@@ -140,8 +140,8 @@ def test_no_row_passes_the_driver_or_the_runner(two_workers: Cluster, tmp_path: 
     assert runner.returncode == 0, (tmp_path / "said").read_text()
     assert size > 100e6
     assert [one["id"] for one in held(tmp_path)] == list(range(3 * count))
-    # What they import and write down is about 25 MB, whatever the size.
-    assert sum(passed) - sum(before) < size / 3, (passed, before, size)
+    # What they import and write down is 25 to 45 MB, whatever the size, by how much was imported before.
+    assert sum(passed) - sum(before) < size / 2, (passed, before, size)
 
 
 def moved(process: psutil.Process) -> int:

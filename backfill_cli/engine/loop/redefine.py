@@ -7,14 +7,14 @@ there, and the job goes on as it was.
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, Partitions, SinkTable
+from backfill_cli.contracts import JobDefinition, Partitions, Sink, SinkTable
 from backfill_cli.engine.job.aside import holds, kept_of, let_go, read_anew, require_aside
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import (
@@ -35,6 +35,7 @@ from backfill_cli.errors import (
     BadData,
     Fatal,
     HistoryGone,
+    SinkInUse,
     StateConflict,
     UsageError,
     command,
@@ -239,22 +240,23 @@ def _put_back(
             tables = tuple(replace(one, plain_inserts=plain.get(one.name, True)) for one in made.tables)
             pin = _pin_of(job, before, made.pin, alone)
             goes_on = pin is not made.pin or _goes_on(before, pin, alone)
+            held = before.exact and resources.with_retries(lambda: _has_rows(resources.sink, job.name, tables))
             resources.with_retries(lambda: resources.sink.prepare(job.name, tables, True))
-    again = tuple(put_back(one, refill, goes_on) if one is before else one for one in job.aside)
+    again = tuple(put_back(one, refill, goes_on and held) if one is before else one for one in job.aside)
     definition = replace(made.definition, pin=job.pin.joined(pin), tables=(*job.tables, *tables), aside=again)
     if pin is not made.pin:
         resources.with_retries(lambda: resources.upstream.restore(definition.pin))
     committed = recovered.committed
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
-    at, schema, held, memory = pin.position, pin.schema, tables, ""
+    at, schema, columns, memory = pin.position, pin.schema, tables, ""
     if goes_on:
         at, schema = Position.of(before.position), {name: before.schema}
-        held = tuple(replace(one, schema=before.sink_schemas.get(one.name, one.schema)) for one in tables)
+        columns = tuple(replace(one, schema=before.sink_schemas.get(one.name, one.schema)) for one in tables)
         memory = before.memory
     more = replace(pin, position=at)
     state = strategy.put_back(strategy.thaw(committed.state, committed.splits, recovered.control), more)
     memory = resources.upstream.rejoined(committed.memory, [name], memory)
-    return _Made(definition, having(committed, strategy, state, schema, held, memory))
+    return _Made(definition, having(committed, strategy, state, schema, columns, memory))
 
 
 @contextmanager
@@ -298,6 +300,21 @@ def _pin_of(job: JobDefinition, before: Aside, new: Pin, alone: Resources) -> Pi
                 anew,
             )
     return pin
+
+
+def _has_rows(sink: Sink, job: str, tables: Sequence[SinkTable]) -> bool:
+    """Whether a table that has left still has rows: somebody may have dropped or emptied it.
+
+    They are no job's now, so a table with rows is refused where none are expected. One that cannot be read has
+    them.
+    """
+    if sink.extras.copied is None:
+        return True
+    try:
+        sink.check(job, [one for one in tables if not one.side], into_existing=False)
+    except SinkInUse:
+        return True
+    return False
 
 
 def _goes_on(before: Aside, pin: Pin, alone: Resources) -> bool:

@@ -301,7 +301,7 @@ class SqlDerives(Derives, Generic[S]):
         # an engine can take NULL and an array without elements for the same
         same = " AND ".join(f"{one.engine.same(s, t, True)} AND ({s} IS NULL) = ({t} IS NULL)" for s, t in keyed)
         differs = {
-            name: f"NOT {_alike(*pair(name, kind), kind)}"
+            name: f"NOT {_alike(*pair(name, kind), kind, self.dialect.functions)}"
             for name, kind in columns
             if one.engine.name(name, True) not in key
         }
@@ -344,12 +344,13 @@ def _different(shown: Sequence[str], keys: int, ours: Any, held: Any, *told: Any
             yield DifferentRow(key, name, *pair)
 
 
-def _alike(s: str, t: str, kind: str) -> str:
+def _alike(s: str, t: str, kind: str, functions: str) -> str:
     """SQL: two values are equal, or floating-point numbers nearly so."""
     equal = f"{s} IS NOT DISTINCT FROM {t}"
     if kind.upper() not in ("FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"):
         return f"({equal})"
-    return f"coalesce({equal} OR abs({s} - {t}) <= {CLOSE} * abs({t}), FALSE)"
+    size = f"{functions}abs"
+    return f"coalesce({equal} OR {size}({s} - {t}) <= {CLOSE} * {size}({t}), FALSE)"
 
 
 def _placed(base: Base, sql: str) -> Base:

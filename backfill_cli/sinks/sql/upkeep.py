@@ -35,7 +35,7 @@ class Upkeep:
 
     def __init__(self, con: Connection, kept: Sequence[Kept]) -> None:
         self.con, self.kept = con, kept
-        self.keys = {one.name: f"{own.PREFIX}keys_{at}" for at, one in enumerate(kept)}
+        self.keys = {one.name: own.numbered(own.KEYS, at) for at, one in enumerate(kept)}
         self.types: dict[str, Sequence[str]] = {}
         self.changes: Mapping[str, str | None] = {}
         self.made: set[str] = set()  # those whose keys have a table
@@ -144,9 +144,10 @@ class Upkeep:
         kept, quoted = one.maintained, one.maintained.engine.quoted
         names = ", ".join(map(quoted, kept.derived.key))
         shown = " || ', ' || ".join(f"coalesce(CAST({quoted(name)} AS text), 'NULL')" for name in kept.derived.key)
+        count = f"{kept.engine.functions}count(*)"
         twice = self.con.rows(
-            f"SELECT {shown}, count(*) FROM {one.target} AS {own.SOURCE} "
-            f"WHERE {kept.among(keys, own.SOURCE, nulls)} GROUP BY {names} HAVING count(*) > 1 LIMIT {NAMED_KEYS}"
+            f"SELECT {shown}, {count} FROM {one.target} AS {own.SOURCE} "
+            f"WHERE {kept.among(keys, own.SOURCE, nulls)} GROUP BY {names} HAVING {count} > 1 LIMIT {NAMED_KEYS}"
         )
         if twice:
             raise twice_in(one.name, kept.derived.key, twice)

@@ -20,7 +20,7 @@ from test_command_tables import REFUNDS, add, agreed, live, s, stop, taken
 from backfill_cli.catalog import Catalog, Claim
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.contracts import JobDefinition, Partitions, Source, TableSpec
-from backfill_cli.engine.job.aside import require_able, require_aside
+from backfill_cli.engine.job.aside import kept_of, require_able, require_aside
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import sections_of
 from backfill_cli.engine.loop import aside as setting_aside
@@ -496,6 +496,15 @@ def test_what_a_put_back_holds_has_the_name_of_its_command_whatever_run_dies(
     assert [told for told, _ in tags.told if told != "leave"] == ["join", "join" if then == "taken" else "give up"]
     assert len(set(marks)) == 1
     assert marks[0]
+
+
+@pytest.mark.parametrize("then", ["DROP TABLE refunds", "DELETE FROM refunds", "SELECT 1"])
+def test_rows_that_somebody_removed_meanwhile_are_known_to_be_gone(out: Scene, then: str) -> None:
+    """The log goes on after the last commit: what is not compared would have to be there."""
+    job = out.catalog.definition("orders")
+    out.sql(out.sink, then)
+    with Resources(from_stored(job.config)) as resources:
+        assert redefine._has_rows(resources.sink, "orders", kept_of(job, "refunds")) is (then == "SELECT 1")
 
 
 def gone_meanwhile(s: Scene, monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:

@@ -44,6 +44,7 @@ FILES: Tree = {
     "sink": {"type": "duckdb", "path": "/d/sink.duckdb"},
 }
 DEBEZIUM: Tree = {"path": "/d/c", "format": "debezium"}
+DERIVED: Tree = {"name": "d", "key": ["id"], "sql": "SELECT id, note FROM orders"}
 
 
 def with_sides(upstream: Tree, sink: Tree | None = None, key: list[str] | None = None) -> Tree:
@@ -63,6 +64,7 @@ VALUE = {"format": "events", "schema": "id BIGINT"}
 DEBEZIUM_VALUE = {"format": "debezium", "schema": "id BIGINT"}
 TOPICS = {"bootstrap_servers": "127.0.0.1:1", "topics": "{table}"}
 SAME = {
+    "derived": "files",
     "debezium": "files",
     "debezium in kafka": "kafka",
     "topics": "kafka",
@@ -71,6 +73,7 @@ SAME = {
 """Jobs whose upstream's options are those of another."""
 JOBS: dict[str, Tree] = {
     "files": FILES,
+    "derived": {**FILES, "derived": [DERIVED]},
     "debezium": with_sides({**FILES["upstream"], "changes": DEBEZIUM}, key=["id"]),
     "kafka": with_sides(
         {"type": "kafka", **TOPIC, "value": VALUE, "archive": {"path": "/d/a", "format": "parquet"}}
@@ -119,6 +122,10 @@ CSV = {"header": True, "delimiter": ";", "quote": "'", "escape": "^", "null_valu
 
 REFUSED: dict[str, Change] = {
     "job.strategy": Change("files", "chain", "strategy"),
+    "derived.name": Change("derived", "e", "other derived tables"),
+    "derived.key": Change("derived", ["note"], "other derived tables"),
+    "derived.sql": Change("derived", "SELECT id, note FROM orders WHERE id > 1", "other derived tables"),
+    "derived.target": Change("derived", "e", "other derived tables"),
     "tables.name": Change("files", "items", "tables.items.key"),  # no table of it is left
     "tables.key": Change("files", ["note"]),
     "tables.target": Change("files", "others"),

@@ -62,7 +62,7 @@ def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
         passed(20.0 if begin else 4.5)
         return VerifyReport("shop", 5, (TableVerdict("orders", "main.orders", not begin, 9, 8),), 4.5)
 
-    def recovered(*_: Any) -> Any:
+    def recovered(*_: Any, **__: Any) -> Any:
         passed(3.0)
         return SimpleNamespace(committed=AT, last_epoch=5, control=Control())
 
