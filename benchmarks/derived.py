@@ -16,6 +16,7 @@ import duckdb
 
 from backfill_cli.derived.rows import maintained
 from backfill_cli.model.derived import Base, Derived
+from backfill_cli.sinks.duckdb.dialect import DUCKDB
 from backfill_cli.sinks.duckdb.file import Connection
 from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
 
@@ -75,7 +76,7 @@ def measured(raw: duckdb.DuckDBPyConnection, kept: Kept, table: str, count: int)
     upkeeps, fulls = [], []
     for at in range(TIMES):
         keys = changed(raw, table, count, at)
-        upkeep = Upkeep(Connection(raw), [kept])
+        upkeep = Upkeep(Connection(raw), DUCKDB, [kept])
         raw.execute("BEGIN")
         begun = CLOCK()
         upkeep.before({table: keys})

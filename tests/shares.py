@@ -1,7 +1,7 @@
 """Which process of a run takes which files: those that need the same servers run in the same process.
 
-Tests wait for servers half of their time, those of a broker longest. So three processes use two cores: the first
-takes what needs a broker, the third what needs a Spark session, the second everything else. Who has done its own
+Tests wait for servers, those of a broker longest: three processes keep two cores busy. The first takes what
+needs a broker, the third what needs a Spark session, the second everything else. Who has done its own
 helps the second, whose last files need no server. No file is cut, a process has the files of a kind in the order
 of collection, and few servers are started twice.
 """

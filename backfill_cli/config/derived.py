@@ -3,17 +3,15 @@
 What its SELECT may be is asked of the sink: it is SQL of that system.
 """
 
-from typing import Annotated
+from pydantic import Field
 
-from pydantic import Field, field_validator
-
-from backfill_cli.config.section import Section, TableName, columns_differ
+from backfill_cli.config.section import KeyColumns, Section, TableName
 from backfill_cli.model.derived import Derived
 
 
 class DerivedSection(Section):
     name: TableName = Field(description="Its name, which differs from those of the job's tables.")
-    key: list[Annotated[str, Field(min_length=1)]] = Field(
+    key: KeyColumns = Field(
         default_factory=list,
         description="Columns of the result that identify a row. Not needed where the result is one row "
         "(aggregates without GROUP BY).",
@@ -26,11 +24,6 @@ class DerivedSection(Section):
     target: TableName | None = Field(
         default=None, description='The table in the sink, `"schema.name"` or a name. Default: its name.'
     )
-
-    @field_validator("key")
-    @classmethod
-    def _key_columns_differ(cls, key: list[str]) -> list[str]:
-        return columns_differ(key)
 
     @property
     def sink_name(self) -> str:

@@ -25,11 +25,12 @@ def _no_path(name: str) -> str:
     return name
 
 
-TableName = Annotated[str, Field(min_length=1), AfterValidator(_no_path)]
-
-
-def columns_differ(key: list[str]) -> list[str]:
-    """The key. Raises ValueError if it names a column twice, in any case."""
+def _columns_differ(key: list[str]) -> list[str]:
     if len({column.lower() for column in key}) < len(key):
         raise ValueError("names a column more than once")
     return key
+
+
+TableName = Annotated[str, Field(min_length=1), AfterValidator(_no_path)]
+KeyColumns = Annotated[list[Annotated[str, Field(min_length=1)]], AfterValidator(_columns_differ)]
+"""No column twice, in any case."""

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from backfill_cli.config.derived import DerivedSection
-from backfill_cli.config.section import Section, TableName, columns_differ
+from backfill_cli.config.section import KeyColumns, Section, TableName
 from backfill_cli.contracts.options import STORED, FilePath
 from backfill_cli.model.deadline import FLOOR, Deadline, finish_ms
 from backfill_cli.model.guard import Guard, Limited, Rule, Window
@@ -124,7 +124,7 @@ class Table(Section):
     model_config = ConfigDict(json_schema_extra=_key_may_be_left_out)
 
     name: TableName = Field(description="The table's name upstream; it replaces `{table}` in paths.")
-    key: list[Annotated[str, Field(min_length=1)]] = Field(
+    key: KeyColumns = Field(
         min_length=1,
         description="Columns that identify a row, by their names upstream. Required, except for PostgreSQL "
         "(default: the primary key), and for a Kafka topic's events (default: partition and offset) and changes "
@@ -152,11 +152,6 @@ class Table(Section):
     )
     transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
     on_error: OnError | None = Field(default=None, description="Replaces `job.on_error` for this table.")
-
-    @field_validator("key")
-    @classmethod
-    def _key_columns_differ(cls, key: list[str]) -> list[str]:
-        return columns_differ(key)
 
     @property
     def sink_name(self) -> str:

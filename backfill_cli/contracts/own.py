@@ -54,6 +54,7 @@ INSERTS = "_backfill_inserts"
 CHANGES = "_backfill_changes"
 CARRIED = "_backfill_carried"
 CHANGED = "_backfill_changed"
+DERIVED = "_backfill_derived"
 KEYS = "_backfill_keys"
 
 

@@ -12,7 +12,7 @@ class Engine:
 
     compares_null: whether it can hash IS NOT DISTINCT FROM. tries: whether TRY(…) is NULL for what fails.
     types: SQL of the types of the columns of a table, {}, in order, without their modifiers. moments: whether
-    the text 'today' can be read as a date. functions: stands before a function's name, see SqlDialect.
+    the text 'today' can be read as a date.
     """
 
     dialect: str
@@ -22,7 +22,6 @@ class Engine:
     tries: bool
     types: str
     moments: bool = False
-    functions: str = ""
 
     def quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -62,7 +61,6 @@ ENGINES = {
         types="SELECT pg_catalog.format_type(atttypid, -1) FROM pg_catalog.pg_attribute "
         "WHERE attrelid = '{}'::pg_catalog.regclass AND attnum > 0 ORDER BY attnum",
         moments=True,
-        functions="pg_catalog.",
     ),
 }
 """By the sink's type."""

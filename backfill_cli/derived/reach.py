@@ -29,16 +29,19 @@ class Reach:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def rows(self, query: Select | All, changes: Changes, items: Sequence[str] | None = None) -> Iterator[str]:
-        """SELECTs of the rows of a plain query that these changes reach: of its items, or of `items` instead."""
+    def rows(self, query: Select | All, changes: Changes, items: str = "") -> Iterator[str]:
+        """SELECTs of the rows of a plain query that these changes reach.
+
+        items: SQL of the columns, if not its own.
+        """
         if isinstance(query, Select):
             for from_, where in self.froms(query, changes):
-                yield f"SELECT {items[0] if items else self._items(query)} FROM {from_}{where}"
+                yield f"SELECT {items or self._items(query)} FROM {from_}{where}"
             return
         # All branches together give the rows their types.
         types = f"SELECT * FROM ({self.whole(query)}) AS {own.ROW} WHERE FALSE"
         for branch in query.branches:
-            for found in self.rows(branch, changes, [self._items(branch, query.items)]):
+            for found in self.rows(branch, changes, self._items(branch, query.items)):
                 yield f"{types} UNION ALL {found}"
 
     def froms(self, select: Select, changes: Changes) -> Iterator[tuple[str, str]]:

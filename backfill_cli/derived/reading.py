@@ -8,7 +8,7 @@ trust. Imported inside functions only: the parser takes longer to load than a co
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import sqlglot
@@ -67,17 +67,6 @@ _TAKEN = {
     "hint",
 }
 """The parts of a SELECT that are taken; of these only some in each place."""
-_NOT_CALLS = frozenset(
-    {"in", "and", "or", "not", "as", "on", "using", "over", "filter"}
-    | {"values", "exists", "all", "any", "some", "case", "when", "then", "else"}
-    | {"end", "cast", "try_cast", "select", "where", "by", "from", "join", "between"}
-    | {"like", "is", "distinct", "having", "qualify", "group", "within", "partition", "order"}
-    | {"interval", "array", "struct", "map", "row", "extract", "position", "overlay", "substring"}
-    | {"trim", "union", "except", "intersect", "with", "materialized", "set", "sets", "decimal"}
-    | {"numeric", "varchar", "char", "character", "text", "timestamp", "time", "date", "bit"}
-    | {"float", "double", "precision", "integer", "int", "bigint", "smallint", "hugeint"}
-)
-"""What can stand before a bracket and is no function that an engine would have to be asked about."""
 _OF_THE_MOMENT = (
     exp.CurrentDate,
     exp.CurrentDatetime,
@@ -154,12 +143,11 @@ def _tells_a_moment(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A text that is taken. text: with the tables' own names. end: where it ends. splices: that made it so."""
+    """A text that is taken. source: the user's. splices: what gives its tables their own names."""
 
     query: Select | All
     source: str
     splices: tuple[tuple[int, int, str], ...]
-    functions: frozenset[str]
 
     def spliced(self, more: Iterable[tuple[int, int, str]] = ()) -> str:
         """The user's text with the tables' own names, and these other pieces: (from, to, instead)."""
@@ -175,11 +163,8 @@ def read(derived: Derived, bases: Sequence[Base], engine: Engine) -> Read:
     return _Reader(derived, bases, engine).read()
 
 
-@dataclass
-class _Scope:
-    """What a name in FROM can mean besides a table: the queries of WITH, by name."""
-
-    queries: Mapping[str, Select | All] = field(default_factory=dict)
+_Scope = Mapping[str, Select | All]
+"""What a name in FROM can mean besides a table: the queries of WITH, by name."""
 
 
 class _Reader:
@@ -206,8 +191,7 @@ class _Reader:
         self.text = self.text[: tokens[-1].end + 1]
         self.closing = self._brackets()
         self._whole()
-        query = self.query(0, len(tokens), _Scope())
-        return Read(query, self.text, tuple(self.splices), self._functions())
+        return Read(self.query(0, len(tokens), {}), self.text, tuple(self.splices))
 
     def unreadable(self, exc: Exception) -> NoReturn:
         where = exc.errors[0] if isinstance(exc, ParseError) and exc.errors else None
@@ -249,21 +233,7 @@ class _Reader:
     def moment(self, name: str) -> NoReturn:
         self.refuse(f"{name}: its value is of the moment or of the session, not of the rows", OF_ROWS)
 
-    def _functions(self) -> frozenset[str]:
-        """The names before a bracket, for the engine to say whether their value is of their arguments alone."""
-        found = set()
-        for token, then in zip(self.tokens, self.tokens[1:], strict=False):
-            if then.token_type == TokenType.L_PAREN and token.token_type not in (
-                TokenType.STRING,
-                TokenType.NUMBER,
-            ):
-                name = token.text.lower()
-                if (name[:1].isalpha() or name[:1] == "_") and name not in _NOT_CALLS | ORDER_FREE | WINDOWS:
-                    found.add(name)
-        return frozenset(found - self._names_before_brackets)
-
     def _brackets(self) -> dict[int, int]:
-        self._names_before_brackets: set[str] = set()
         opened, closing = [], {}
         for at, token in enumerate(self.tokens):
             if token.token_type == TokenType.L_PAREN:
@@ -339,7 +309,7 @@ class _Reader:
                     "name them inside it, by AS",
                 )
             found = self.query(opened + 1, self.closing[opened], scope)
-            scope = _Scope({**scope.queries, name: found})
+            scope = {**scope, name: found}
             at = self.closing[opened] + 1
             if self.tokens[at].token_type != TokenType.COMMA:
                 return at, scope
@@ -531,8 +501,8 @@ class _Reader:
         if at + 1 < on_at and tokens[at + 1].token_type == TokenType.L_PAREN and not name:
             self.refuse(f"FROM {self.shown(begin, on_at)}: a table function", "read a table of the job")
         parts = [self.identifier(one) for one in range(begin, at + 1, 2)]
-        if len(parts) == 1 and parts[0] in scope.queries:
-            found = scope.queries[parts[0]]
+        if len(parts) == 1 and parts[0] in scope:
+            found = scope[parts[0]]
             return self._nested(
                 found, begin, at + 1, name or parts[0], alias or f" AS {self.engine.quoted(parts[0])}", columns
             )
@@ -581,7 +551,6 @@ class _Reader:
         name, columns = self.identifier(at), list[tuple[str, str]]()
         at += 1
         if at < stop and self.tokens[at].token_type == TokenType.L_PAREN:
-            self._names_before_brackets.add(self.tokens[at - 1].text.lower())
             listed = map(self.identifier, range(at + 1, self.closing[at], 2))
             columns = [(one, self.engine.quoted(one)) for one in listed]
             at = self.closing[at] + 1

@@ -24,15 +24,14 @@ _CONSTANT = (exp.Literal, exp.Null, exp.Boolean, exp.Cast, exp.DataType, exp.Dat
 class Maintained:
     """One derived table for one engine.
 
-    reads: names of the bases, in the order of appearance. functions: that the engine has to judge. text: the
-    user's text with the tables' own names. columns: the output's names. pushed: columns by which rows are
-    recomputed; empty for a SELECT of one row. unique: whether no two rows can share a key.
+    reads: names of the bases, in the order of appearance. text: the user's text with the tables' own names.
+    columns: the output's names. pushed: columns by which rows are recomputed; empty for a SELECT of one row.
+    unique: whether no two rows can share a key.
     """
 
     derived: Derived
     engine: Engine
     reads: tuple[str, ...]
-    functions: frozenset[str]
     text: str
     columns: tuple[str, ...]
     pushed: tuple[str, ...]
@@ -184,7 +183,7 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
     if not reads:
         raise refusal(derived.name, "it reads no table of the job", "read one FROM the job's tables")
     unique = isinstance(query, Select) and _unique(query, [query.items[columns.index(one)].tree for one in key])
-    return Maintained(derived, engine, reads, found.functions, found.spliced(), columns, pushed, unique, found)
+    return Maintained(derived, engine, reads, found.spliced(), columns, pushed, unique, found)
 
 
 def _require_key(derived: Derived, key: Sequence[str], columns: Sequence[str]) -> None:

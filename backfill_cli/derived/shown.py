@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
-from backfill_cli.derived.query import All, Leaf, Select
+from backfill_cli.derived.query import All, Select
 from backfill_cli.derived.rows import Maintained
 from backfill_cli.model.derived import Base
 from backfill_cli.model.reports import ReadByDerived
@@ -47,11 +47,7 @@ def _joined(select: Select) -> Iterator[tuple[str, str]]:
                 yield from ((left.table, left.name), (right.table, right.name))
     for at, leaf in enumerate(select.leaves):
         for name in leaf.using:
-            yield from ((other.name, name.strip('"')) for other in _until(select.leaves, at))
-
-
-def _until(leaves: tuple[Leaf, ...], at: int) -> tuple[Leaf, ...]:
-    return leaves[: at + 1]
+            yield from ((other.name, name.strip('"')) for other in select.leaves[: at + 1])
 
 
 def notes_of(one: Maintained, types: Mapping[str, str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_cli.contracts import SinkCopy, SinkTable, own
-from backfill_cli.engine.staging.files import write
+from backfill_cli.engine.staging.files import observed, write
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.engine.verify.table import changes, comparable, differences
 from backfill_cli.model.digest import DigestSpec, KeyRanges, Word, spec_of
@@ -64,13 +64,14 @@ def _judged(
 ) -> Part:
     part = _part(extent, Path(), spark, expected, copy, table, limit, sample, steps)
     with steps.work(f"comparing table {table.target}, keys {extent.keys}"):
-        rows = part.expected.count(), part.held.count()
-        found = differences(part.expected, part.held, table, limit, "0L")
+        (ours, upstream), (theirs, sink) = observed(part.expected, {}), observed(part.held, {})
+        found = differences(ours, theirs, table, limit, "0L")
     verdict = TableVerdict(
         table.name,
         table.target,
         not found,
-        *rows,
+        upstream()["rows"],
+        sink()["rows"],
         rows=found.rows,
         missing=found.missing,
         extra=found.extra,

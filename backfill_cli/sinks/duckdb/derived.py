@@ -7,14 +7,14 @@ from typing import Any
 
 import duckdb
 
-from backfill_cli.contracts import EpochCommit, SinkTable, derived_table
+from backfill_cli.contracts import SinkTable, derived_table
 from backfill_cli.duckdb_errors import ErrorKind, classify, text
 from backfill_cli.model.derived import Derived
-from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, listed, sink_columns
+from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, quoted
 from backfill_cli.sinks.duckdb.file import SETTINGS, Connection
 from backfill_cli.sinks.duckdb.tables import Tables
 from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
-from backfill_cli.sinks.sql.dialect import literal, paths_of
+from backfill_cli.sinks.sql.dialect import Column, literal
 
 Opening = Callable[[str, Sequence[SinkTable], bool], AbstractContextManager[State]]
 _OF_SESSION = {"getvariable", "in_search_path", "current_setting"}
@@ -79,13 +79,10 @@ class DuckDBDerives(SqlDerives[State]):
             else:
                 yield name, Calls.ARGUMENTS
 
-    def changed(self, state: State, commit: EpochCommit, table: SinkTable, name: str) -> None:
-        staged = commit.staged.tables[table.name]
-        files = [f for held in (staged.inserts, staged.changes) if held for f in paths_of(commit.folder, held)]
-        kinds = {column.name: column.type for column in sink_columns(table.name, table.schema)}
-        key = ", ".join(f"CAST({listed([one])} AS {kinds[one]}) AS {listed([one])}" for one in table.key)
+    def changed(self, state: State, name: str, key: tuple[Column, ...], files: list[str]) -> None:
+        columns = ", ".join(f"CAST({quoted(one.name)} AS {one.type}) AS {quoted(one.name)}" for one in key)
         read = f"read_parquet([{', '.join(map(literal, files))}], hive_partitioning = false, union_by_name = true)"
-        state.con.run(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT DISTINCT {key} FROM {read}")
+        state.con.run(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT DISTINCT {columns} FROM {read}")
 
     def said(self, exc: Exception) -> str | None:
         if not isinstance(exc, duckdb.Error) or classify(exc) in _PASSING:

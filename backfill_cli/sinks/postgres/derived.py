@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from backfill_cli.contracts import EpochCommit, SinkTable, derived_table, own
+from backfill_cli.contracts import SinkTable, derived_table, own
 from backfill_cli.model.derived import Derived
-from backfill_cli.sinks.postgres.dialect import POSTGRES, listed, sink_columns
+from backfill_cli.sinks.postgres.dialect import POSTGRES, listed
 from backfill_cli.sinks.postgres.session import client, message_of, sqlstate_of
 from backfill_cli.sinks.postgres.staged import stage
 from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.postgres.tables import Tables
 from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
-from backfill_cli.sinks.sql.dialect import Target, paths_of
+from backfill_cli.sinks.sql.dialect import Column, Target
 
 Opening = Callable[[str, Sequence[SinkTable]], AbstractContextManager[State]]
 _OF_THE_SELECT = ("21", "22", "23", "42", "54", "0A")
@@ -75,7 +75,7 @@ class PostgresDerives(SqlDerives[State]):
 
     def called(self, state: State, select: str) -> Iterator[tuple[str, Calls]]:
         """As the rule of a view has them, by number: no name is looked up twice."""
-        view = own.numbered(own.CARRIED, 0)
+        view = own.DERIVED
         state.con.run(f"CREATE TEMPORARY VIEW {view} AS {select}")
         found = state.con.rows(
             "SELECT DISTINCT p.proname::text, p.prokind::text, p.provolatile::text, p.proretset, p.oid < 16384 "
@@ -91,16 +91,13 @@ class PostgresDerives(SqlDerives[State]):
         state.con.run(f"DROP VIEW {view}")
         for name, kind, volatility, several, built_in in found:
             if kind in ("a", "w"):
-                yield name if built_in else f"{name} of yours", Calls.ROWS
+                yield name, Calls.ROWS if built_in else Calls.FOREIGN_ROWS
             elif several or not (volatility == "i" or (built_in and name in _STEADY and volatility == "s")):
                 yield name, Calls.MORE
             else:
                 yield name, Calls.ARGUMENTS
 
-    def changed(self, state: State, commit: EpochCommit, table: SinkTable, name: str) -> None:
-        staged = commit.staged.tables[table.name]
-        files = [f for held in (staged.inserts, staged.changes) if held for f in paths_of(commit.folder, held)]
-        key = tuple(column for column in sink_columns(table.name, table.schema) if column.name in table.key)
+    def changed(self, state: State, name: str, key: tuple[Column, ...], files: list[str]) -> None:
         stage(state.con, name, key, files)
 
     def comparable(self, value: str, kind: str) -> str:

@@ -6,6 +6,7 @@ What a SELECT reads and which rows a change reaches is read in the room `derived
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -18,7 +19,7 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.reports import PlannedDerived
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.verify import DifferentRow
-from backfill_cli.sinks.sql.dialect import NAMED_KEYS, SqlDialect, Target
+from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
 from backfill_cli.sinks.sql.state import SqlState
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
 
@@ -30,14 +31,18 @@ Columns = tuple[tuple[str, str], ...]
 
 
 class Calls(Enum):
-    """What a call of a function depends on: its arguments alone, more, or many rows (aggregates and windows)."""
+    """What a call of a function depends on: its arguments alone, more, or many rows (aggregates and windows).
+
+    FOREIGN_ROWS: many rows, by a function that is not the database's own, whatever it is called.
+    """
 
     ARGUMENTS = 0
     MORE = 1
     ROWS = 2
+    FOREIGN_ROWS = 3
 
 
-OTHER_TARGET = in_config('name another target: derived.target = "main.revenue"')
+OTHER_TARGET = in_config('name another target: derived.target = "revenue_2"')
 RIGHT_ROWS = "correct the rows that it reads, upstream; or, with another derived.sql, " + START_OVER
 CLOSE = "1e-12"
 """Floating-point numbers that differ by no more than this share are equal: a sum depends on the order of rows."""
@@ -95,8 +100,8 @@ class SqlDerives(Derives, Generic[S]):
         """The functions that a SELECT calls, as the database resolves them; every one, operators too."""
 
     @abstractmethod
-    def changed(self, state: S, commit: EpochCommit, table: SinkTable, name: str) -> None:
-        """A temporary table called `name` holds the keys of the epoch's rows of this table, by their names."""
+    def changed(self, state: S, name: str, key: tuple[Column, ...], files: list[str]) -> None:
+        """A temporary table called `name` holds the keys of the rows in these staged files."""
 
     @abstractmethod
     def said(self, exc: Exception) -> str | None:
@@ -133,13 +138,13 @@ class SqlDerives(Derives, Generic[S]):
                     f"{self.dialect.quoted(one.name)} {one.type}" for one in self.tables(state).columns(table)
                 )
                 state.con.run(f"CREATE TEMPORARY TABLE {name} ({listed})")
-                bases.append(_placed(base, name))
+                bases.append(replace(base, sql=name))
             found = self._ordered(
-                derived, bases, {one.name: own.numbered(own.BAD, at) for at, one in enumerate(derived)}
+                derived, bases, {one.name: own.numbered(own.DERIVED, at) for at, one in enumerate(derived)}
             )
             planned = {}
             for one in found:  # each after those that it reads
-                name = own.numbered(own.BAD, list(derived).index(one.derived))
+                name = own.numbered(own.DERIVED, list(derived).index(one.derived))
                 with self.explained(one.derived.name):
                     state.con.run(f"CREATE TEMPORARY TABLE {name} AS {_empty(one.text)}")
                 self._require_steady(state, one)
@@ -174,7 +179,7 @@ class SqlDerives(Derives, Generic[S]):
         for name, calls in sorted(self.called(state, one.text), key=lambda each: each[0]):
             if calls is Calls.MORE:
                 raise refusal(one.derived.name, f"{name}: its value is not of its arguments alone", OF_ROWS)
-            if calls is Calls.ROWS and name not in ORDER_FREE | WINDOWS:
+            if calls is Calls.FOREIGN_ROWS or (calls is Calls.ROWS and name not in ORDER_FREE | WINDOWS):
                 taken = ", ".join(sorted(ORDER_FREE - {"count_star", "every"}))
                 raise refusal(one.derived.name, f"{name}: an aggregate that is not taken", f"use one of {taken}")
 
@@ -187,7 +192,7 @@ class SqlDerives(Derives, Generic[S]):
             for base in bases
         }
         with self.explained(one.derived.name, "as a change would be applied: "):
-            Upkeep(state.con, [Kept(one, name)]).rehearse(changed)
+            Upkeep(state.con, self.dialect, [Kept(one, name)]).rehearse(changed)
 
     def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
         with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
@@ -353,10 +358,6 @@ def _alike(s: str, t: str, kind: str, functions: str) -> str:
     return f"coalesce({equal} OR {size}({s} - {t}) <= {CLOSE} * {size}({t}), FALSE)"
 
 
-def _placed(base: Base, sql: str) -> Base:
-    return Base(base.name, base.names, sql, base.key, base.columns, base.by)
-
-
 def _empty(select: str) -> str:
     """SQL of the SELECT's columns, without a row."""
     return f"SELECT * FROM ({select}) AS {own.SOURCE} WHERE FALSE"
@@ -392,7 +393,7 @@ class Keeping(Generic[S]):
         if empty and commit.saved.checkpoint.phase is Phase.SNAPSHOT:
             self.filled = []
         self.kept = kept
-        self.upkeep: Upkeep | None = Upkeep(state.con, kept) if kept else None
+        self.upkeep: Upkeep | None = Upkeep(state.con, derives.dialect, kept) if kept else None
         self.staged: list[str] = []
         self.changes: Mapping[str, str | None] = {}
 
@@ -408,8 +409,15 @@ class Keeping(Generic[S]):
             if staged.truncated:
                 changes[table.name] = None
             elif staged.rows + staged.changed + staged.deleted:
-                changes[table.name] = name = own.numbered(own.COUNT, at)
-                self.derives.changed(self.state, self.commit, table, name)
+                files = [
+                    path
+                    for held in (staged.inserts, staged.changes)
+                    for path in paths_of(self.commit.folder, held or ())
+                ]
+                columns = self.derives.dialect.columns(table.name, table.schema)
+                key = tuple(column for column in columns if column.name in table.key)
+                changes[table.name] = name = own.numbered(own.CHANGED, at)
+                self.derives.changed(self.state, name, key, files)
                 self.staged.append(name)
         self.changes = changes
         if changes:
@@ -436,7 +444,7 @@ class Keeping(Generic[S]):
         con.run(f"DELETE FROM {target}")
         con.run(f"INSERT INTO {target} ({one.engine.listed(one.columns)}) {one.text}")
         if not one.unique and (twice := con.rows(dialect.twice(one.derived.key, target))):
-            raise twice_in(one.derived.name, one.derived.key, twice[:NAMED_KEYS])
+            raise twice_in(one.derived.name, one.derived.key, twice)
 
     @contextmanager
     def _refusals(self, name: str = "") -> Iterator[None]:

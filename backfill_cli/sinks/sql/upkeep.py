@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from backfill_cli.contracts import own
 from backfill_cli.derived.rows import Maintained
 from backfill_cli.errors import START_OVER, BadData
-from backfill_cli.sinks.sql.dialect import NAMED_KEYS
+from backfill_cli.sinks.sql.dialect import SqlDialect
 from backfill_cli.sinks.sql.state import Connection
 
 
@@ -33,8 +33,8 @@ class Upkeep:
     kept: in an order in which each comes after those that it reads.
     """
 
-    def __init__(self, con: Connection, kept: Sequence[Kept]) -> None:
-        self.con, self.kept = con, kept
+    def __init__(self, con: Connection, dialect: SqlDialect, kept: Sequence[Kept]) -> None:
+        self.con, self.dialect, self.kept = con, dialect, kept
         self.keys = {one.name: own.numbered(own.KEYS, at) for at, one in enumerate(kept)}
         self.types: dict[str, Sequence[str]] = {}
         self.changes: Mapping[str, str | None] = {}
@@ -141,14 +141,9 @@ class Upkeep:
         return parts
 
     def _check(self, one: Kept, keys: str, nulls: bool) -> None:
-        kept, quoted = one.maintained, one.maintained.engine.quoted
-        names = ", ".join(map(quoted, kept.derived.key))
-        shown = " || ', ' || ".join(f"coalesce(CAST({quoted(name)} AS text), 'NULL')" for name in kept.derived.key)
-        count = f"{kept.engine.functions}count(*)"
-        twice = self.con.rows(
-            f"SELECT {shown}, {count} FROM {one.target} AS {own.SOURCE} "
-            f"WHERE {kept.among(keys, own.SOURCE, nulls)} GROUP BY {names} HAVING {count} > 1 LIMIT {NAMED_KEYS}"
-        )
+        kept = one.maintained
+        rows = f"{one.target} AS {own.SOURCE} WHERE {kept.among(keys, own.SOURCE, nulls)}"
+        twice = self.con.rows(self.dialect.twice(kept.derived.key, rows))
         if twice:
             raise twice_in(one.name, kept.derived.key, twice)
 

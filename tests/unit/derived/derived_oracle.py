@@ -12,6 +12,8 @@ from derived_world import Row, Table, View, World, quoted
 from backfill_cli.derived.rows import maintained
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.derived import Base, Derived
+from backfill_cli.sinks.duckdb.dialect import DUCKDB
+from backfill_cli.sinks.postgres.dialect import POSTGRES
 from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
 
 EPOCHS = 3
@@ -126,6 +128,9 @@ def base_of(table: Table) -> Base:
     )
 
 
+DIALECTS = {"duckdb": DUCKDB, "postgres": POSTGRES}
+
+
 def kept_of(views: Sequence[View], tables: Sequence[Table], system: str) -> list[Kept]:
     bases, kept = [base_of(table) for table in tables], []
     for view in views:
@@ -164,7 +169,7 @@ def run(seed: int, sink: Database, oracle: Database) -> str:
             return "duplicate"
     for number in range(EPOCHS):
         changes = world.epoch()
-        upkeep, told = Upkeep(sink, kept), {}
+        upkeep, told = Upkeep(sink, DIALECTS[sink.system], kept), {}
         changed = [table for table in world.tables if table.name in changes]
         for table in changed:
             keys = changes[table.name]

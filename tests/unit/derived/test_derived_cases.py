@@ -10,6 +10,7 @@ from backfill_cli.derived.order import ordered
 from backfill_cli.derived.rows import maintained
 from backfill_cli.errors import BadData
 from backfill_cli.model.derived import Base, Derived
+from backfill_cli.sinks.duckdb.dialect import DUCKDB
 from backfill_cli.sinks.duckdb.file import Connection
 from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
 
@@ -45,7 +46,7 @@ class Sink:
         for table, rows in tables.items():
             keys = ", ".join(f"({key})" for key in rows or ())
             changes[table] = f"(SELECT * FROM (VALUES {keys}) AS v(id))" if rows is not None else None
-        upkeep = Upkeep(Connection(self.raw), self.kept)
+        upkeep = Upkeep(Connection(self.raw), DUCKDB, self.kept)
         self.raw.execute("BEGIN")
         try:
             upkeep.before(changes)

@@ -475,11 +475,6 @@ def test_a_query_of_with_hides_a_table_of_its_name() -> None:
     assert found.reads == ("public.orders",)
 
 
-def test_the_engine_is_asked_about_each_function() -> None:
-    found = read("SELECT lower(status) AS status, count(*) AS n FROM orders WHERE abs(amount) IN (1) GROUP BY 1")
-    assert found.functions == {"lower", "abs"}
-
-
 @pytest.mark.parametrize(
     ("sql", "key", "pushed", "unique"),
     [
