@@ -57,6 +57,9 @@ CHANGED = "_backfill_changed"
 DERIVED = "_backfill_derived"
 KEYS = "_backfill_keys"
 
+# A table that takes the place of another one when its transaction ends.
+ANEW = "_backfill_anew"
+
 
 _PARTS = ("elementType", "keyType", "valueType")
 """Of Spark's nested types: what has a type of its own."""

@@ -157,14 +157,27 @@ class Derives(Contract):
 
     @abstractmethod
     def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
-        """Each derived table exists, empty if it did not; called once the job's tables exist.
+        """Each derived table has a marker, and whatever would refuse its table is raised; called once the job's
+        tables exist. The table itself is created by the commit that fills it, so that nobody sees an empty one.
+        One that was filled and does not exist is filled anew by the next commit.
 
         Raises as `Sink.prepare`. A table with rows that are not the job's is refused, whatever the job's own are.
         """
 
     @abstractmethod
     def renew(self, job: str, derived: Sequence[Derived]) -> None:
-        """The next commit fills these anew; until then they hold what they held."""
+        """The next commit fills these anew, in whatever phase; until then they hold what they held.
+
+        Their SELECT, and the columns of its result, may be others by then than those that they hold. One that was
+        never filled stays so.
+        """
+
+    def rehearse(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], name: str) -> None:
+        """The one called `name` could be filled now, and those that read it: nothing of that stays.
+
+        derived: all of them. Raises BadData for rows, UsageError for what depends on a table that would be
+        replaced. By default nothing is tried.
+        """
 
 
 class SinkCopy(Contract):

@@ -16,14 +16,25 @@ from backfill_cli.model.refill import RefillProgress
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus, partition_number
 from backfill_cli.model.upstream import SpoolView
 
+ANEW = "anew"
+
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a sink's table holds, by its own record. epoch 0: fenced, nothing committed yet."""
+    """What a sink's table holds, by its own record. epoch 0: fenced, nothing committed yet.
+
+    Of a derived table, epoch 0: the next commit past the snapshot fills it; with the attempt ANEW it was filled
+    before, and any next commit fills it.
+    """
 
     epoch: int
     token: int
     attempt: str
+
+    @property
+    def begun(self) -> bool:
+        """Whether a derived table has been filled once, so that a table that has its name is the job's."""
+        return self.epoch > 0 or self.attempt == ANEW
 
 
 @dataclass(frozen=True, slots=True)

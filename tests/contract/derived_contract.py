@@ -9,7 +9,7 @@ import pytest
 from hint_typed import typed
 from sink_epochs import Epochs, Row, a_table, rows
 
-from backfill_cli.contracts import ComparedDerived, EpochCommit, Sink, derived_table
+from backfill_cli.contracts import ComparedDerived, EpochCommit, Sink, derived_table, own
 from backfill_cli.errors import BadData, SinkInUse, UsageError
 from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Phase
@@ -21,6 +21,12 @@ BY_NAME = Derived(
 NAMES = Derived("names", "names", (), "SELECT count(*) AS names, sum(n) AS n FROM by_name")
 Query = Callable[[str], list[tuple[Any, ...]]]
 """SQL → rows, by the system's own client."""
+
+
+def there(query: Query, table: str) -> bool:
+    """Whether the database has a table of this name."""
+    named = f"SELECT count(*) FROM information_schema.tables WHERE table_name = '{table}'"
+    return query(named)[0][0] > 0
 
 
 def past(commit: EpochCommit, *derived: Derived) -> EpochCommit:
@@ -50,7 +56,7 @@ class DerivedContract:
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
     ) -> None:
         sink.commit(replace(epochs.next(inserts=rows((1, "a"), (2, "b"))), derived=kept))
-        assert query("SELECT count(*) FROM by_name") == [(0,)]
+        assert not there(query, "by_name"), "nobody sees it before it is whole"
         assert sink.committed(epochs.job)["by_name"].epoch == 0
         sink.commit(past(epochs.next(inserts=rows((3, "a"))), *kept))
         assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 2, 4), ("b", 1, 2)]
@@ -74,6 +80,76 @@ class DerivedContract:
         sink.extras.derives.prepare(epochs.job, kept, epochs.tables)
         sink.commit(past(epochs.next(), *kept))
         assert query("SELECT name, n FROM by_name") == [("a", 1)]
+
+    def test_another_select_takes_the_place_of_the_old_one_in_one_commit_with_other_types_and_those_that_read_it(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "b"))), *kept))
+        sql = "SELECT name, CAST(count(*) AS integer) * 1.5 AS n, max(id) AS last FROM orders GROUP BY 1"
+        changed = (NAMES, replace(BY_NAME, sql=sql))
+        derives.check(epochs.job, changed, epochs.tables, {})
+        derives.prepare(epochs.job, changed, epochs.tables)
+        derives.renew(epochs.job, changed[1:])
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 1), ("b", 2, 5)]
+        snapshot = replace(epochs.next(inserts=rows((4, "c"))), derived=changed)  # of a table that has joined
+        sink.commit(snapshot)
+        assert query("SELECT name, n, last FROM by_name ORDER BY 1") == [("a", 1.5, 1), ("b", 3, 3), ("c", 1.5, 4)]
+        assert query("SELECT names, n FROM names") == [(3, 6)]
+        assert {one.epoch for one in sink.committed(epochs.job).values()} == {snapshot.epoch}
+        sink.commit(past(epochs.next(deletes=[4]), *changed))
+        assert query("SELECT name, n, last FROM by_name ORDER BY 1") == [("a", 1.5, 1), ("b", 3, 3)]
+        assert not there(query, own.ANEW)
+
+    def test_a_fill_is_tried_and_leaves_nothing(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sink.commit(past(epochs.next(inserts=rows((1, "1"), (2, "b"), (3, "b"))), *kept))
+        twice = Derived("d", "d", ("name",), "SELECT name, id FROM orders")
+        number = replace(twice, sql="SELECT name, sum(CAST(name AS integer)) AS n FROM orders GROUP BY 1")
+        for one, said in ((twice, r"key \(name\) has duplicates: \(b\) 2"), (number, "'d' cannot be computed")):
+            with pytest.raises(BadData, match=said):
+                derives.rehearse(epochs.job, (*kept, one), epochs.tables, "d")
+        reads = replace(number, name="by_name", target="by_name")
+        fails = replace(NAMES, sql="SELECT sum(CAST(name AS integer)) AS n FROM by_name")
+        with pytest.raises(BadData, match="'names' cannot be computed"):
+            derives.rehearse(epochs.job, (replace(BY_NAME, sql=BY_NAME.sql), fails), epochs.tables, "by_name")
+        with pytest.raises(BadData, match="'by_name' cannot be computed"):
+            derives.rehearse(epochs.job, (reads,), epochs.tables, "by_name")
+        derives.rehearse(epochs.job, (*kept, replace(twice, key=("id",))), epochs.tables, "d")
+        derives.rehearse(epochs.job, (*kept, replace(twice, key=("id",))), epochs.tables, "d")
+        assert not there(query, "d")
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("1", 1, 1), ("b", 2, 5)]
+
+    def test_a_table_that_others_make_before_the_fill_is_not_taken(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        query("CREATE TABLE by_name (a int)")
+        query("INSERT INTO by_name VALUES (1)")
+        held, taken = epochs.epoch, past(epochs.next(inserts=rows((1, "a"))), *kept)
+        with pytest.raises(SinkInUse, match="by_name exists, with rows that are not this job's"):
+            sink.commit(taken)
+        assert query("SELECT a FROM by_name") == [(1,)]
+        query("DROP TABLE by_name")
+        sink.commit(replace(past(epochs.next(inserts=rows((1, "a"))), *kept), prev_epoch=held))
+        assert query("SELECT name, n FROM by_name") == [("a", 1)]
+
+    def test_verify_tells_of_one_that_somebody_dropped(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...], tmp_path: Path
+    ) -> None:
+        assert sink.extras.copied is not None
+        found = []
+        for at, commit in enumerate((epochs.next(inserts=rows((1, "a"))), epochs.next(inserts=rows((2, "b"))))):
+            sink.commit(past(commit, *kept) if at else replace(commit, derived=kept))
+            if at:
+                query("DROP TABLE by_name")
+            (tmp_path / str(at)).mkdir()
+            with sink.extras.copied(epochs.job, False, tmp_path / str(at)) as copy:
+                found.append(copy.compare(BY_NAME, kept, epochs.tables, 20))
+        assert found == [ComparedDerived(1, missing=1, filled=False), ComparedDerived(2, missing=2)]
 
     def test_verify_tells_what_differs_from_its_select_and_a_renewed_one_is_filled_anew(
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...], tmp_path: Path

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from derived_contract import DerivedContract, Query, past
+from derived_contract import BY_NAME, NAMES, DerivedContract, Query, past
 from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
@@ -126,6 +126,38 @@ class TestPostgresSink(SinkContract, DerivedContract):
             found = copy.compare(kept[0], kept, epochs.tables, 9)
         assert (found.missing, found.extra, found.changed) == (0, 0, 2)
         assert {one.column for one in found.different} == {"j", "p"}
+
+    def test_a_derived_table_with_other_columns_keeps_its_rights_and_index_and_what_depends_on_it(
+        self, sink: PostgresSink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        derives, role = sink.extras.derives, f"reads_{epochs.job}"
+        assert derives is not None
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"))), *kept))
+        query(f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+        query(f"GRANT SELECT ON by_name TO {role} WITH GRANT OPTION")
+        query("GRANT SELECT ON by_name TO PUBLIC")
+        query("CREATE VIEW reads_it AS SELECT n FROM by_name")
+        changed = (NAMES, replace(BY_NAME, sql=BY_NAME.sql.replace("sum(id)", "max(id)")))
+        with pytest.raises(UsageError, match=r"depends on the job's tables: view reads_it") as refused:
+            derives.rehearse(epochs.job, changed, epochs.tables, "by_name")
+        same = replace(BY_NAME, sql=BY_NAME.sql.replace("sum(id)", "sum(2 * id)"))
+        derives.rehearse(epochs.job, (NAMES, same), epochs.tables, "by_name")
+        derives.renew(epochs.job, (same,))
+        sink.commit(past(epochs.next(), NAMES, same))
+        assert query("SELECT ids FROM by_name ORDER BY 1") == [(2,), (4,)]
+        with typed(refused.value) as hint:
+            hint.says("drop what depends on it first")
+            query("DROP VIEW reads_it")
+            derives.rehearse(epochs.job, changed, epochs.tables, "by_name")
+        derives.renew(epochs.job, changed[1:])
+        sink.commit(past(epochs.next(), *changed))
+        assert query("SELECT ids FROM by_name ORDER BY 1") == [(1,), (2,)]
+        assert query(
+            "SELECT grantee, privilege_type, is_grantable FROM information_schema.role_table_grants "
+            "WHERE table_name = 'by_name' AND grantee <> grantor ORDER BY 1"
+        ) == [("PUBLIC", "SELECT", "NO"), (role, "SELECT", "YES")]
+        ((index,),) = query("SELECT indexdef FROM pg_indexes WHERE tablename = 'by_name'")
+        assert index.endswith("ON public.by_name USING btree (name)")
 
     @pytest.mark.parametrize(("point", "epoch"), [("sink-before-commit", 10), ("sink-before-close", 20)])
     def test_an_epoch_is_there_whole_or_not_at_all_after_a_kill_of_its_runner(

@@ -54,6 +54,7 @@ LOOP_POINTS = (
     "before-commit:2",
     "sink-before-commit:2",
     "sink-before-close:2",
+    "sink-made-derived",  # its DDL and rows are in the log of the file, which has no checkpoint of them yet
     "after-commit:2",
     "commit-known:2",
     "after-mark",

@@ -84,6 +84,9 @@ class DuckDBDerives(SqlDerives[State]):
         read = f"read_parquet([{', '.join(map(literal, files))}], hive_partitioning = false, union_by_name = true)"
         state.con.run(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT DISTINCT {columns} FROM {read}")
 
+    def settled(self, state: State) -> None:
+        state.con.run("CHECKPOINT")  # as after other DDL
+
     def said(self, exc: Exception) -> str | None:
         if not isinstance(exc, duckdb.Error) or classify(exc) in _PASSING:
             return None

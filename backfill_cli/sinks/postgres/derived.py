@@ -103,8 +103,28 @@ class PostgresDerives(SqlDerives[State]):
     def comparable(self, value: str, kind: str) -> str:
         return f"CAST({value} AS text)" if kind.removesuffix("[]") in _WITHOUT_EQUALITY else value
 
-    def indexes(self, target: Target, columns: Sequence[str]) -> list[str]:
-        return [f"CREATE INDEX ON {target.sql} ({listed(columns)})"] if columns else []
+    def indexes(self, state: State, target: Target, columns: Sequence[str]) -> list[str]:
+        there = state.con.rows(
+            "SELECT 1 FROM pg_catalog.pg_index AS i WHERE i.indrelid = $1::regclass AND i.indpred IS NULL AND "
+            "(SELECT pg_catalog.array_agg(a.attname::text ORDER BY k.at) FROM "
+            "pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, at) "
+            "JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number) = $2::text[]",
+            *(target.sql, list(columns)),
+        )
+        return [f"CREATE INDEX ON {target.sql} ({listed(columns)})"] if columns and not there else []
+
+    def granted(self, state: State, old: Target, new: Target) -> list[str]:
+        found = state.con.rows(
+            "SELECT DISTINCT one.privilege_type, CASE one.grantee WHEN 0 THEN 'PUBLIC' ELSE "
+            "pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(one.grantee)) END, one.is_grantable "
+            "FROM pg_catalog.pg_class AS c, pg_catalog.aclexplode(c.relacl) AS one "
+            "WHERE c.oid = $1::regclass AND one.grantee <> c.relowner",
+            old.sql,
+        )
+        return [
+            f"GRANT {privilege} ON TABLE {new.sql} TO {to}{' WITH GRANT OPTION' if passed else ''}"
+            for privilege, to, passed in found
+        ]
 
     def said(self, exc: Exception) -> str | None:
         if not isinstance(exc, client().Error):

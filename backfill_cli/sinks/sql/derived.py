@@ -4,9 +4,9 @@ What a SELECT reads and which rows a change reaches is read in the room `derived
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -66,6 +66,24 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2].strip('"')
 
 
+class _Tried(Exception):
+    """Ends a transaction that nothing is to stay of."""
+
+
+@dataclass(slots=True)
+class _Missing:
+    """What of a job's derived tables is not as a run needs it, each after those that it reads.
+
+    absent, present: that do not exist; that do, though the job has filled nothing of them. new: without a marker.
+    again: that were filled, and do not exist any more.
+    """
+
+    absent: "list[tuple[Maintained, Target]]" = field(default_factory=list)
+    present: "list[tuple[Maintained, Target]]" = field(default_factory=list)
+    new: list[tuple[str, Target]] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+
+
 class SqlDerives(Derives, Generic[S]):
     """`contracts.Derives`. system: the sink's type. schema: of targets that name none."""
 
@@ -111,9 +129,16 @@ class SqlDerives(Derives, Generic[S]):
         """SQL: a value of this type as one that has an equality."""
         return value
 
-    def indexes(self, target: Target, columns: Sequence[str]) -> list[str]:
-        """DDL by which rows of a key are found."""
+    def indexes(self, state: S, target: Target, columns: Sequence[str]) -> list[str]:
+        """DDL by which rows of a key are found, of a table that exists; none if it has them."""
         return []
+
+    def granted(self, state: S, old: Target, new: Target) -> list[str]:
+        """DDL by which whoever may use the one table may use the other."""
+        return []
+
+    def settled(self, state: S) -> None:
+        """Called after a transaction that made or replaced tables beside writing rows."""
 
     # For the engine
 
@@ -153,7 +178,8 @@ class SqlDerives(Derives, Generic[S]):
                 bases.append(one.base((one.derived.name,), name))
         with self.known(f"checking the derived tables of job {job!r}") as there:
             if there is not None:
-                self._missing(there, job, found, lambda one: planned[one.derived.name].columns)
+                for one, target in self._missing(there, job, found).present:
+                    self.require_ours(there, target, one.derived.name, planned[one.derived.name].columns)
         return tuple(planned[one.name] for one in derived)
 
     def _refuse_shared_targets(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
@@ -198,47 +224,53 @@ class SqlDerives(Derives, Generic[S]):
         with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
             self.tables(state).lock()
             self._refuse_shared_targets(derived, tables)
-            found = self.ordered(derived, tables)
-
-            def columns(one: "Maintained") -> Columns:
-                with self.explained(one.derived.name):
-                    return self.columns(state, f"({one.text})")
-
-            ddl, new, again = self._missing(state, job, found, columns)
-            if ddl or new:
+            lacks = self._missing(state, job, self.ordered(derived, tables))
+            if lacks.new or lacks.again:
                 with state.con.ddl():
-                    for statement in dict.fromkeys(ddl):
-                        state.con.run(statement)
-                    state.claim(job, new)
-                    for name in again:  # it was dropped: the next commit fills it
+                    self._try(state, lacks)
+                    state.claim(job, lacks.new)
+                    for name in lacks.again:  # it was dropped: the next commit fills it
                         state.unfill(job, name)
 
-    def _missing(
-        self, state: S, job: str, found: "Sequence[Maintained]", columns: "Callable[[Maintained], Columns]"
-    ) -> tuple[list[str], list[tuple[str, Target]], list[str]]:
-        """What `prepare` would do: DDL, those without a marker, those with one that do not exist. Writes nothing.
+    def _try(self, state: S, lacks: "_Missing") -> None:
+        """Each new one could be created, and is not there: nobody sees it before the commit that fills it."""
+        if not lacks.new:
+            return
+        for one, target in lacks.absent:
+            with self.explained(one.derived.name):
+                for statement in state.schema_ddl(target.schema):
+                    state.con.run(statement)
+                state.con.run(f"CREATE TABLE {target.sql} AS {_empty(one.text)}")
+        for one, target in lacks.present:
+            with self.explained(one.derived.name):
+                columns = self.columns(state, f"({one.text})")
+            self.require_ours(state, target, one.derived.name, columns)
+        for _, target in reversed(lacks.absent):
+            state.con.run(f"DROP TABLE {target.sql}")
 
-        columns: of a SELECT. Raises for tables that the job cannot have.
-        """
+    def _missing(self, state: S, job: str, found: "Sequence[Maintained]") -> "_Missing":
+        """Writes nothing. Raises for tables that the job cannot have, but for what they hold."""
         made, known = self.tables(state), state.exists()
         claimed = state.markers(job) if known else {}
-        ddl, new, again = list[str](), list[tuple[str, Target]](), list[str]()
+        lacks = _Missing()
         for one in found:
             name, target = one.derived.name, self.target(one.derived)
             made.refuse_other_owner(job, Wanted(derived_table(one.derived), target, ()), known)
-            if not made.exists(target):
-                ddl += state.schema_ddl(target.schema)
-                ddl.append(f"CREATE TABLE {target.sql} AS {_empty(one.text)}")
-                ddl += self.indexes(target, one.pushed)
-                again += [name] * (name in claimed)
-            elif name not in claimed:
-                self._require_ours(state, target, name, columns(one))
+            there, begun = made.exists(target), name in claimed and claimed[name].begun
+            if not there:
+                lacks.absent.append((one, target))
+                lacks.again += [name] * begun
+            elif not begun:
+                lacks.present.append((one, target))
             if name not in claimed:
-                new.append((name, target))
-        return ddl, new, again
+                lacks.new.append((name, target))
+        return lacks
 
-    def _require_ours(self, state: S, target: Target, name: str, wanted: Columns) -> None:
-        """A table that exists, and of which the job has filled nothing, is empty and has the columns."""
+    def require_ours(self, state: S, target: Target, name: str, wanted: Columns) -> None:
+        """A table that exists, and of which the job has filled nothing, is empty and has the columns.
+
+        Raises SinkInUse for one that others use.
+        """
         if state.con.rows(f"SELECT 1 FROM {target.sql} LIMIT 1"):
             raise SinkInUse(f"table {target} exists, with rows that are not this job's", OTHER_TARGET)
         if self.columns(state, target.sql) != wanted:
@@ -250,6 +282,58 @@ class SqlDerives(Derives, Generic[S]):
         with self.opened(f"marking derived tables of job {job!r}", derived) as state, state.con.transaction():
             for one in derived:
                 state.unfill(job, one.name)
+
+    def rehearse(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], name: str) -> None:
+        doing = f"filling derived table {name!r} for trial"
+        with suppress(_Tried), self.opened(doing, derived) as state, state.con.transaction():
+            self._fill_for_trial(state, job, derived, tables, name)
+            raise _Tried
+
+    def _fill_for_trial(
+        self, state: S, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], name: str
+    ) -> None:
+        from backfill_cli.sinks.sql.upkeep import twice_in
+
+        markers = state.markers(job)
+        tried = {name, *(one.name for one in derived if one.name not in markers or not markers[one.name].epoch)}
+        for one in self.ordered(derived, tables):
+            if not tried.isdisjoint(one.reads):
+                tried.add(one.derived.name)
+        made = {one.name: own.numbered(own.DERIVED, at) for at, one in enumerate(derived) if one.name in tried}
+        targets = {one.name: made.get(one.name, self.target(one).sql) for one in derived}
+        replaced = []
+        for one in self._ordered(derived, bases_of(tables, self.dialect, self.schema), targets):
+            if (temporary := made.get(one.derived.name)) is None:
+                continue
+            with self.refused(one.derived.name):
+                state.con.run(f"CREATE TEMP TABLE {temporary} AS {one.text}")
+                twice = [] if one.unique else state.con.rows(self.dialect.twice(one.derived.key, temporary))
+            if twice:
+                raise twice_in(one.derived.name, one.derived.key, twice)
+            target = self.target(one.derived)
+            held = one.derived.name in markers and markers[one.derived.name].begun
+            if held and self.tables(state).exists(target):
+                differs = self.columns(state, target.sql) != self.columns(state, temporary)
+                replaced += [target] * differs
+        self.make_way(state, name, replaced)
+
+    def make_way(self, state: S, name: str, targets: Sequence[Target]) -> None:
+        """Tables whose columns become others are dropped. Raises UsageError for what depends on them."""
+        try:
+            self.tables(state).drop(targets)
+        except UsageError as refused:
+            said = f"derived table {name!r} becomes one of other columns, but {refused.message}"
+            raise UsageError(said, "drop what depends on it first, and create it again afterwards") from refused
+
+    @contextmanager
+    def refused(self, name: str) -> Iterator[None]:
+        """What the database refuses of rows is raised as the fault of the derived table."""
+        try:
+            yield
+        except Exception as exc:
+            if isinstance(exc, BackfillError) or (said := self.said(exc)) is None:
+                raise
+            raise BadData(f"derived table {name!r} cannot be computed: {said}", RIGHT_ROWS).of(name) from exc
 
     def target(self, derived: Derived) -> Target:
         return self.dialect.parse(derived.target, self.schema)
@@ -296,6 +380,10 @@ class SqlDerives(Derives, Generic[S]):
         """See `contracts.SinkCopy.compare`."""
         one = next(one for one in self.ordered(others, tables) if one.derived == derived)
         quoted, target, row = self.dialect.quoted, self.target(derived).sql, own.ROW
+        filled, count = state.markers(job)[derived.name].epoch > 0, f"{self.dialect.functions}count"
+        if not self.tables(state).exists(self.target(derived)):  # it is not filled, or somebody has dropped it
+            ((rows,),) = state.con.rows(f"SELECT {count}(*) FROM ({one.text}) AS {own.SOURCE}")
+            return ComparedDerived(rows, missing=rows, filled=filled)
         columns = self.columns(state, target)
 
         def pair(name: str, kind: str) -> tuple[str, str]:
@@ -315,7 +403,6 @@ class SqlDerives(Derives, Generic[S]):
             f"FULL JOIN (SELECT *, 1 AS {row} FROM {target}) AS t ON {same or f's.{row} = t.{row}'}"
         )
         changed = " OR ".join(differs.values()) or "FALSE"
-        count = f"{self.dialect.functions}count"
         missing, extra, changes, rows, held = state.con.rows(
             f"SELECT {count}(*) FILTER (WHERE t.{row} IS NULL), {count}(*) FILTER (WHERE s.{row} IS NULL), "
             f"{count}(*) FILTER (WHERE s.{row} = t.{row} AND ({changed})), "
@@ -332,7 +419,6 @@ class SqlDerives(Derives, Generic[S]):
                 f"WHERE t.{row} IS NULL OR s.{row} IS NULL OR ({changed}) LIMIT {named}"
             ):
                 found += _different(shown, len(derived.key), *sides)
-        filled = state.markers(job)[derived.name].epoch > 0
         return ComparedDerived(rows, held, missing, extra + twice, changes, tuple(found[:named]), filled)
 
 
@@ -378,6 +464,8 @@ class Keeping(Generic[S]):
 
         self.derives, self.state, self.commit, self.due = derives, state, commit, due
         self.filled: list[Maintained] = []
+        self.made = False  # whether tables were created or replaced
+        self.begun = {name for name, marker in markers.items() if marker.begun}
         kept: list[Kept] = []
         names: set[str] = set()
         for one in derives.ordered(commit.derived, (*commit.tables, *commit.aside)):
@@ -389,8 +477,8 @@ class Keeping(Generic[S]):
                 names.add(one.derived.name)
             elif is_due(commit, one.derived.name, marker, derives.holder):
                 kept.append(Kept(one, derives.target(one.derived).sql))
-        empty = not any(markers[one.name].epoch for one in commit.derived)
-        if empty and commit.saved.checkpoint.phase is Phase.SNAPSHOT:
+        first = self.begun.isdisjoint(one.name for one in commit.derived)
+        if first and commit.saved.checkpoint.phase is Phase.SNAPSHOT:
             self.filled = []
         self.kept = kept
         self.upkeep: Upkeep | None = Upkeep(state.con, derives.dialect, kept) if kept else None
@@ -439,20 +527,39 @@ class Keeping(Generic[S]):
     def _fill(self, one: "Maintained") -> None:
         from backfill_cli.sinks.sql.upkeep import twice_in
 
-        con, dialect = self.state.con, self.derives.dialect
-        target = self.derives.target(one.derived).sql
-        con.run(f"DELETE FROM {target}")
-        con.run(f"INSERT INTO {target} ({one.engine.listed(one.columns)}) {one.text}")
-        if not one.unique and (twice := con.rows(dialect.twice(one.derived.key, target))):
+        derives, state, con = self.derives, self.state, self.state.con
+        name, target = one.derived.name, derives.target(one.derived)
+        there, columns = derives.tables(state).exists(target), derives.columns(state, f"({one.text})")
+        if there and name not in self.begun:
+            derives.require_ours(state, target, name, columns)
+        if not there:
+            self._create(one, target)
+        elif derives.columns(state, target.sql) == columns:
+            con.run(f"DELETE FROM {target.sql}")
+            con.run(f"INSERT INTO {target.sql} ({one.engine.listed(one.columns)}) {one.text}")
+            for statement in derives.indexes(state, target, one.pushed):
+                con.run(statement)
+        else:  # readers go on with the old one until the transaction ends, but for the last moment
+            beside = derives.dialect.target(target.schema, own.ANEW)
+            self._create(one, beside)
+            for statement in derives.granted(state, target, beside):
+                con.run(statement)
+            derives.make_way(state, name, [target])
+            con.run(f"ALTER TABLE {beside.sql} RENAME TO {derives.dialect.quoted(target.table)}")
+        if not one.unique and (twice := con.rows(derives.dialect.twice(one.derived.key, target.sql))):
             raise twice_in(one.derived.name, one.derived.key, twice)
+
+    def _create(self, one: "Maintained", target: Target) -> None:
+        self.made = True
+        self.state.con.run(f"CREATE TABLE {target.sql} AS {one.text}")
+        for statement in self.derives.indexes(self.state, target, one.pushed):
+            self.state.con.run(statement)
 
     @contextmanager
     def _refusals(self, name: str = "") -> Iterator[None]:
-        """What the database refuses is raised as the fault of the derived table."""
+        """What the database refuses of rows is raised as the fault of the derived table; none: that being kept."""
         try:
             yield
         except Exception as exc:
-            if isinstance(exc, BackfillError) or (said := self.derives.said(exc)) is None:
-                raise
-            names = name or (self.upkeep.doing if self.upkeep is not None else "")
-            raise BadData(f"derived table {names!r} cannot be computed: {said}", RIGHT_ROWS).of(names) from exc
+            with self.derives.refused(name or (self.upkeep.doing if self.upkeep is not None else "")):
+                raise exc

@@ -112,15 +112,17 @@ class SqlSink(Sink, Cutover, Generic[S]):
                 if not due:
                     return
                 names = [table.name for table in due]
-                if commit.derived:
-                    keeping = self.derives.keeping(state, commit, markers, due)
+                keeping = self.derives.keeping(state, commit, markers, due) if commit.derived else None
+                if keeping is not None:
                     keeping.before()
-                    self.write(state, commit, due)
+                self.write(state, commit, due)
+                if keeping is not None:
                     names += keeping.after()
-                else:
-                    self.write(state, commit, due)
                 state.record(commit, names)
                 hit("sink-before-commit")
+            if keeping is not None and keeping.made:
+                hit("sink-made-derived")
+                self.derives.settled(state)
             hit("sink-before-close")
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, own
 from backfill_cli.contracts.refusals import duplicate_keys, newer_layout, taken
-from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
+from backfill_cli.model.checkpoint import ANEW, Checkpoint, Marker, Owner
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.position import cursor_of
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus
@@ -239,9 +239,12 @@ class SqlState(ABC):
             )
 
     def unfill(self, job: str, name: str) -> None:
-        """A derived table holds nothing yet: the next commit fills it."""
-        markers = self.sql("markers")
-        self.con.run(f"UPDATE {markers} SET epoch = 0, attempt = '' WHERE job = $1 AND \"table\" = $2", job, name)
+        """The next commit fills a derived table anew; one that never was filled stays so."""
+        self.con.run(
+            f"UPDATE {self.sql('markers')} SET epoch = 0, attempt = $1 "
+            'WHERE job = $2 AND "table" = $3 AND epoch > 0',
+            *(ANEW, job, name),
+        )
 
     def raise_token(self, job: str, token: int) -> None:
         self.con.run(f"UPDATE {self.sql('markers')} SET token = $1 WHERE job = $2", token, job)
