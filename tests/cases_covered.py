@@ -93,6 +93,15 @@ CASES: dict[int, tuple[str, str]] = {
     79: ("50,000 deletes by a composite key in one commit", ""),
     80: ("Two jobs create the same side tables at once", ""),
     81: ("File names 999 and then 1000", ""),
+    82: ("A derived sum stays 0 after the last value of its group has gone", ""),
+    83: ("A derived group that was emptied never comes back", ""),
+    84: ("A row that is both old and new in one batch stands twice in a derived table", ""),
+    85: ("A derived aggregate without GROUP BY loses its row with the last of what it reads", ""),
+    86: ("A derived sum of floats keeps the rounding of what has gone", ""),
+    87: ("A derived table is filled without a transaction that began before", ""),
+    88: ("An update split across the position is half of it in a derived table", ""),
+    89: ("NULL as a derived table's key: rows that no change finds", ""),
+    90: ("A derived row stays where its group or partition was before", ""),
 }
 
 

@@ -72,7 +72,7 @@ def sink() -> Sink:
     return Sink()
 
 
-def test_a_sum_of_no_value_is_null_again(sink: Sink) -> None:
+def test_case_82_a_sum_of_no_value_is_null_again(sink: Sink) -> None:
     """risingwave#7412: it stayed 0 after the last row with a value had gone."""
     sink.derive("SELECT customer, sum(amount) AS s, count(*) AS n FROM orders GROUP BY 1", "customer")
     sink.epoch(orders={1: (7, 5, "a"), 2: (7, None, "a")})
@@ -80,7 +80,7 @@ def test_a_sum_of_no_value_is_null_again(sink: Sink) -> None:
     assert sink.rows() == [(7, None, 1)]
 
 
-def test_an_emptied_group_comes_back(sink: Sink) -> None:
+def test_case_83_an_emptied_group_comes_back(sink: Sink) -> None:
     """turso#8531."""
     sink.derive("SELECT customer, count(*) AS n FROM orders GROUP BY 1", "customer")
     sink.epoch(orders={1: (7, 5, "a")})
@@ -90,7 +90,7 @@ def test_an_emptied_group_comes_back(sink: Sink) -> None:
     assert sink.rows() == [(7, 1)]
 
 
-def test_a_row_that_comes_and_goes_in_one_batch_leaves_nothing(sink: Sink) -> None:
+def test_case_84_a_row_that_comes_and_goes_in_one_batch_leaves_nothing(sink: Sink) -> None:
     """pg_ivm#162: a row both old and new; of two tables at once, each with a change that meets the other's."""
     sink.derive(
         "SELECT c.country, count(*) AS n FROM orders o JOIN customers c ON c.id = o.customer GROUP BY 1", "country"
@@ -100,7 +100,7 @@ def test_a_row_that_comes_and_goes_in_one_batch_leaves_nothing(sink: Sink) -> No
     assert sink.rows() == [("BE", 1)]
 
 
-def test_an_aggregate_without_groups_keeps_one_row(sink: Sink) -> None:
+def test_case_85_an_aggregate_without_groups_keeps_one_row(sink: Sink) -> None:
     """pgsql-ivm#90."""
     sink.derive("SELECT count(*) AS n, sum(amount) AS s FROM orders")
     sink.epoch(orders={1: (7, 5, "a")})
@@ -109,7 +109,7 @@ def test_an_aggregate_without_groups_keeps_one_row(sink: Sink) -> None:
     assert sink.rows() == [(0, None)]
 
 
-def test_an_update_that_leaves_the_condition_takes_its_row_away(sink: Sink) -> None:
+def test_case_78_an_update_that_leaves_the_condition_takes_its_derived_row_away(sink: Sink) -> None:
     """flink-cdc#4319: half of it was accepted."""
     sink.derive("SELECT id, amount FROM orders WHERE status <> 'draft'", "id")
     sink.epoch(orders={1: (7, 5, "paid")})
@@ -119,7 +119,7 @@ def test_an_update_that_leaves_the_condition_takes_its_row_away(sink: Sink) -> N
     assert sink.rows() == [(1, 7)]
 
 
-def test_null_is_a_key(sink: Sink) -> None:
+def test_case_89_null_is_a_key_of_a_derived_table(sink: Sink) -> None:
     """posthog#75601."""
     sink.derive("SELECT customer, status, count(*) AS n FROM orders GROUP BY 1, 2", "customer", "status")
     sink.epoch(orders={1: (None, 5, None), 2: (None, 5, None), 3: (7, 5, None)})
@@ -127,7 +127,7 @@ def test_null_is_a_key(sink: Sink) -> None:
     assert sink.rows() == [(None, "a", 1), (None, None, 1)]
 
 
-def test_a_group_column_that_changes_leaves_the_old_group(sink: Sink) -> None:
+def test_case_90_a_group_column_that_changes_leaves_the_old_group(sink: Sink) -> None:
     sink.derive(
         "SELECT c.country, sum(o.amount) AS s FROM orders o, customers c WHERE c.id = o.customer GROUP BY 1",
         "country",
@@ -135,6 +135,38 @@ def test_a_group_column_that_changes_leaves_the_old_group(sink: Sink) -> None:
     sink.epoch(orders={1: (7, 5, "a"), 2: (8, 6, "a")}, customers={7: ("NL", "x"), 8: ("BE", "x")})
     sink.epoch(customers={7: ("BE", "x")})
     assert sink.rows() == [("BE", 11)]
+
+
+def test_case_90_the_partition_of_a_latest_row_changes_and_both_have_theirs(sink: Sink) -> None:
+    sink.derive(
+        "SELECT customer, id, amount FROM orders QUALIFY row_number() OVER (PARTITION BY customer ORDER BY id DESC) = 1",
+        "customer",
+    )
+    sink.epoch(orders={1: (7, 5, "a"), 2: (7, 6, "a"), 3: (None, 7, "a")})
+    assert sink.rows() == [(7, 2, 6), (None, 3, 7)]
+    sink.epoch(orders={2: (None, 6, "a"), 3: (8, 7, "a")})
+    assert sink.rows() == [(7, 1, 5), (8, 3, 7), (None, 2, 6)]
+
+
+def test_case_86_a_sum_of_floats_forgets_what_has_gone(sink: Sink) -> None:
+    """spiceai#11389: what was added and taken away again left its rounding behind."""
+    sink.raw.execute("ALTER TABLE orders ALTER amount TYPE DOUBLE")
+    sink.derive("SELECT customer, sum(amount) AS s, avg(amount) AS a FROM orders GROUP BY 1", "customer")
+    sink.epoch(orders={1: (7, 0.1, "a"), 2: (7, 1e16, "a"), 3: (8, 0.1, "a"), 4: (8, float("inf"), "a")})
+    sink.epoch(orders={2: None, 4: None})
+    assert sink.rows() == [(7, 0.1, 0.1), (8, 0.1, 0.1)]
+
+
+def test_case_88_an_update_in_two_epochs_is_a_delete_and_an_insert(sink: Sink) -> None:
+    """risingwave#20350: split across the read's position, in either order, with the key or without."""
+    sink.derive("SELECT customer, sum(amount) AS s, count(*) AS n FROM orders GROUP BY 1", "customer")
+    sink.epoch(orders={1: (7, 5, "a"), 2: (7, 6, "a")})
+    sink.epoch(orders={1: None})
+    sink.epoch(orders={1: (7, 50, "a")})
+    assert sink.rows() == [(7, 56, 2)]
+    sink.epoch(orders={3: (7, 7, "a")})
+    sink.epoch(orders={2: None})
+    assert sink.rows() == [(7, 57, 2)]
 
 
 def test_two_sides_of_left_joins_that_come_together_take_the_empty_row_away(sink: Sink) -> None:
