@@ -1,5 +1,6 @@
 """How the two engines spell what a reach is made of: quoting, and a row that one relation shares with another."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ class Engine:
 
     compares_null: whether it can hash IS NOT DISTINCT FROM. tries: whether TRY(…) is NULL for what fails.
     types: SQL of the types of the columns of a table, {}, in order, without their modifiers. moments: whether
-    the text 'today' can be read as a date.
+    the text 'today' can be read as a date. folds_all: whether names have no case in letters outside ASCII either.
     """
 
     dialect: str
@@ -22,6 +23,7 @@ class Engine:
     tries: bool
     types: str
     moments: bool = False
+    folds_all: bool = False
 
     def quoted(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -31,7 +33,11 @@ class Engine:
 
     def name(self, text: str, quoted: bool) -> str:
         """An identifier as it is compared with others."""
-        return own.fold(text) if self.ignores_case or not quoted else text
+        if quoted and not self.ignores_case:
+            return text
+        if self.folds_all:
+            return own.fold(text)
+        return text.lower() if text.isascii() else re.sub("[A-Z]+", lambda found: found[0].lower(), text)
 
     def same(self, left: str, right: str, nullable: bool) -> str:
         """SQL: both are equal, or both are NULL."""

@@ -7,7 +7,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from backfill_cli.contracts import own
+from backfill_cli.derived.engines import ENGINES, Engine
 from backfill_cli.derived.reading import refusal
 from backfill_cli.derived.rows import Maintained, maintained
 from backfill_cli.model.derived import Base, Derived
@@ -27,10 +27,11 @@ def ordered(
 def _ordered(
     derived: tuple[Derived, ...], bases: tuple[Base, ...], targets: tuple[tuple[str, str], ...], system: str
 ) -> tuple[Maintained, ...]:
+    engine = ENGINES[system]
     left, known, made, sql = list(derived), list(bases), list[Maintained](), dict(targets)
     while left:
-        waiting = {own.fold(name): one.name for one in left for name in (one.name, one.target)}
-        ready = [one for one in left if not {waiting[name] for name in _named(one, system) & waiting.keys()}]
+        waiting = {name: one.name for one in left for name in _spelt(one, engine)}
+        ready = [one for one in left if not {waiting[name] for name in _named(one, engine) & waiting.keys()}]
         if not ready:
             names = ", ".join(repr(one.name) for one in left[1:])
             what = f"it reads {names}, which read it" if names else "it reads itself"
@@ -52,17 +53,32 @@ def _kept(derived: Derived, bases: Sequence[Base], system: str) -> Maintained:
     return found
 
 
-def _named(derived: Derived, system: str) -> set[str]:
-    """The names of tables in its SELECT, folded; none of one that cannot be read, which is refused elsewhere."""
+def _spelt(derived: Derived, engine: Engine) -> set[str]:
+    """What a SELECT may call it."""
+    return {engine.name(name, quoted) for name in (derived.name, derived.target) for quoted in (True, False)}
+
+
+def _named(derived: Derived, engine: Engine) -> set[str]:
+    """The names of tables in its SELECT, as they are compared; of one that cannot be read, which is refused
+    elsewhere, none.
+    """
     try:
-        tree = sqlglot.parse_one(derived.sql, dialect=system)
+        tree = sqlglot.parse_one(derived.sql, dialect=engine.dialect)
     except (SqlglotError, RecursionError):
         return set()
-    tables = [[part.name for part in one.parts] for one in tree.find_all(exp.Table) if not _is_query(one)]
-    return {own.fold(name) for parts in tables for name in (parts[-1], ".".join(parts))}
+    tables = [
+        [_name(part, engine) for part in one.parts]
+        for one in tree.find_all(exp.Table)
+        if not _is_query(one, engine)
+    ]
+    return {name for parts in tables for name in (parts[-1], ".".join(parts))}
 
 
-def _is_query(table: exp.Table) -> bool:
+def _name(part: exp.Expr, engine: Engine) -> str:
+    return engine.name(part.name, bool(part.args.get("quoted")))
+
+
+def _is_query(table: exp.Table, engine: Engine) -> bool:
     """Whether it is a query of WITH: one before it there, or any of those before its SELECT."""
     inner: exp.Expr | None = table
     within: list[exp.Expr] = []
@@ -71,7 +87,7 @@ def _is_query(table: exp.Table) -> bool:
         for one in with_.expressions if isinstance(with_, exp.With) and len(table.parts) == 1 else ():
             if any(one is outer for outer in within):
                 break
-            if own.fold(one.alias) == own.fold(table.name):
+            if _name(one.args["alias"].this, engine) == _name(table.parts[0], engine):
                 return True
         within.append(inner)
         inner = inner.parent

@@ -2,20 +2,22 @@
 
 from collections import Counter
 
-from derived_oracle import InPostgres, run
+from derived_oracle import VIEWS, InPostgres, run
 from postgres import Server
 from postgres_database import database
 
-WORLDS = 60
+CASES = 200
+WORLDS = CASES // VIEWS
 
 
 def test_a_derived_table_equals_its_select_after_each_epoch_in_postgres(postgres: Server) -> None:
+    came: Counter[str] = Counter()
     with database(postgres) as one, database(postgres) as other:
         sink, oracle = InPostgres(one.dsn, sink=True), InPostgres(other.dsn, sink=False)
         try:
-            came = Counter(run(seed, sink, oracle) for seed in range(WORLDS))
+            for seed in range(WORLDS):
+                came += run(seed, sink, oracle)
         finally:
             sink.close()
             oracle.close()
-    assert set(came) <= {"kept", "refused", "duplicate"}, came
-    assert came["kept"] > 0.5 * WORLDS, came
+    assert came["kept"] > 0.6 * CASES, came

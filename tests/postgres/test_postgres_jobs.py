@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
+import psycopg
 import pytest
 from hint_typed import typed
 from postgres_database import Database
@@ -141,6 +142,53 @@ def test_case_75_a_fix_writes_what_others_changed_and_keys_changed_upstream_come
     assert run.rows(f"SELECT id, n, big FROM t {kept}") == db(f"SELECT id, n, large FROM t {kept}")
     run.catch_up()
     assert run.rows("SELECT id, n FROM t ORDER BY 1") == db("SELECT id, n FROM t ORDER BY 1")
+
+
+BY_N = """
+[[derived]]
+name = "by_n"
+key = ["n"]
+sql = "SELECT n, count(*) AS held, sum(id) AS ids FROM t GROUP BY n"
+"""
+AS_UPSTREAM = "SELECT n, count(*) AS held, sum(id) AS ids FROM t GROUP BY n ORDER BY n"
+
+
+def test_case_75_a_repaired_row_is_in_its_derived_rows(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t", more=BY_N)
+    run.catch_up()
+    with duckdb.connect(str(tmp_path / "sink.duckdb")) as sink:
+        sink.execute("DELETE FROM t WHERE id = 30; UPDATE t SET n = 7 WHERE id = 31")
+    report = fix("orders", run.catalog, EVERYTHING, lambda _: None, lambda _: None)
+    assert report.equal
+    assert run.rows("SELECT n, held, ids FROM by_n ORDER BY n") == db(AS_UPSTREAM)
+
+
+def test_case_87_a_transaction_that_began_before_the_fill_is_in_it_or_follows(
+    spark: "SparkSession", db: Database, tmp_path: Path
+) -> None:
+    run = Run(db, tmp_path, "t", more=BY_N)
+    slot = "SELECT 1 FROM pg_replication_slots WHERE database = current_database()"
+
+    def write(early: "psycopg.Connection[object]", late: "psycopg.Connection[object]") -> None:
+        while not db(slot):
+            time.sleep(0.01)
+        early.commit()
+        while not run.catalog.jobs():  # the slot has its pin
+            time.sleep(0.01)
+        late.execute("UPDATE t SET n = 2 WHERE id > 40")
+
+    with psycopg.connect(db.dsn) as early, psycopg.connect(db.dsn) as late, ThreadPoolExecutor(1) as pool:
+        early.execute("UPDATE t SET n = 1 WHERE id <= 10")
+        written = pool.submit(write, early, late)
+        run.catch_up()
+        written.result(60)
+        assert run.rows("SELECT n, held FROM by_n ORDER BY n") == [(0, 40), (1, 10)]
+        late.commit()
+    run.catch_up()
+    assert run.rows("SELECT n, held, ids FROM by_n ORDER BY n") == db(AS_UPSTREAM)
+    assert db("SELECT count(*) FROM t WHERE n = 2") == [(10,)]
 
 
 def test_verify_of_a_job_that_a_column_ended_says_what_the_run_said(

@@ -5,13 +5,29 @@ run by a database of its own in which the tables have the names that the text us
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 Row = tuple[Any, ...]
-ODD = ["id", "a", "b", "c", "K x", "select", 'q"q', "group", "é", "n"]
-NAMES = ["orders", "customers", "Items x", "order", "o"]
+ODD = ["id", "a", "b", "c", "K x", "select", 'q"q', "group", "é", "n", "key", "count", "row", "É t"]
+NAMES = ["orders", "customers", "Items x", "order", "o", "É", "n"]
+PLAIN = {"id", "a", "b", "c", "n", "o", "orders", "customers", "x"}
+"""Names that need no quotes."""
+HUGE = "DECIMAL(30,3)"
+VALUES: dict[str, list[Any]] = {
+    "INTEGER": [0, 1, 2, 3],
+    "TEXT": ["", "x", "y", "X", "NULL", "1", "01", "é", "É"],
+    "DOUBLE": ["0.0", "-0.0", "1.5", "2.0", "NaN", "inf"],
+    "NUMERIC": ["1.0", "1.00", "2", "NaN"],
+    "DECIMAL(9,2)": ["0.00", "1.50", "-1.50", "2.00"],
+    "DATE": ["2024-01-01", "2024-01-02", "0001-01-01"],
+    "BOOLEAN": ["true", "false"],
+    HUGE: ["99999999999999999999999999.999", "-99999999999999999999999999.999", "0.001"],
+}
+SQL = {"INTEGER": "1", "TEXT": "'x'", "DATE": "DATE '2024-01-02'", "BOOLEAN": "TRUE"}
+"""A value of each kind; of others, a number."""
+NUMBERS = {"INTEGER", "DOUBLE", "NUMERIC", "DECIMAL(9,2)", "DECIMAL(18,2)", HUGE}
 
 
 @dataclass
@@ -57,8 +73,7 @@ class World:
             for _ in range(pick.choice([0, 3, 8])):
                 self._put(table)
         self.views: list[View] = []
-        for at in range(pick.choice([1, 1, 1, 2, 3])):
-            self.views.append(self._view(f"view_{at}"))
+        """Those that later ones can read."""
 
     # -- rows
 
@@ -66,8 +81,8 @@ class World:
         pick = self.random
         keys = pick.choice([1, 1, 2])
         names = pick.sample(ODD, keys + pick.randint(1, 3))
-        columns = [(one, pick.choice(["INTEGER", "INTEGER", "TEXT"])) for one in names[:keys]]
-        kinds = ["INTEGER", "INTEGER", "TEXT", "DECIMAL(9,2)", self.equal]
+        columns = [(one, pick.choice(["INTEGER", "INTEGER", "TEXT", "DATE"])) for one in names[:keys]]
+        kinds = ["INTEGER", "INTEGER", "TEXT", "TEXT", "DECIMAL(9,2)", self.equal, "DATE", "BOOLEAN", HUGE]
         columns += [(one, pick.choice(kinds)) for one in names[keys:]]
         return Table(name, f'sink t{at} "x"', columns, keys)
 
@@ -75,15 +90,7 @@ class World:
         pick = self.random
         if null and pick.random() < 0.3:
             return None
-        if kind == "INTEGER":
-            return pick.choice([0, 1, 2, 3])
-        if kind == "TEXT":
-            return pick.choice(["", "x", "y", "NULL"])
-        if kind == "DOUBLE":
-            return pick.choice(["0.0", "-0.0", "1.5"])
-        if kind == "NUMERIC":
-            return pick.choice(["1.0", "1.00", "2"])
-        return pick.choice(["0.00", "1.50", "-1.50", "2.25"])
+        return pick.choice(VALUES[kind])
 
     def _put(self, table: Table) -> Row:
         row = tuple(self._value(kind, at >= table.keys) for at, (_, kind) in enumerate(table.columns))
@@ -121,13 +128,29 @@ class World:
 
     # -- SELECTs
 
-    def _view(self, name: str) -> View:
+    def view(self, name: str) -> View:
+        """The next one, which later ones can read once it is in `views`."""
         pick = self.random
         shape = pick.choice(
-            ["sums", "sums", "group", "group", "group", "plain", "plain", "one", "distinct", "first", "union"]
+            [
+                "sums",
+                "sums",
+                "group",
+                "group",
+                "group",
+                "plain",
+                "plain",
+                "one",
+                "distinct",
+                "first",
+                "union",
+                "cast",
+            ]
         )
         if shape == "union":
             return self._union(name)
+        if shape == "cast":
+            return self._cast(name)
         with_, from_, columns = self._joined() if shape == "sums" else self._from()
         where = f" WHERE {self._condition(columns)}" if pick.random() < 0.5 else ""
         if pick.random() < 0.1:
@@ -164,7 +187,7 @@ class World:
     def _some(self, columns: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
         """Expressions with a name and a type."""
         pick = self.random
-        as_names = pick.sample(["k", "Key 2", "from", "id", "a", 'u"', "zz"], 5)
+        as_names = pick.sample(["k", "Key 2", "from", "id", "a", 'u"', "zz", "key", "n", "É"], 5)
         found = [(*self._expression(columns), as_) for as_ in as_names[: pick.randint(1, 4)]]
         return [(sql, as_, kind) for sql, kind, as_ in found]
 
@@ -174,16 +197,43 @@ class World:
         act = pick.random()
         if act < 0.55:
             return sql, kind
+        if act < 0.6:
+            return f"CASE WHEN {self._condition(columns)} THEN {sql} END", kind
         if kind == "INTEGER":
-            other = [one for one, its in columns if its == "INTEGER"]
+            other = pick.choice([one for one, its in columns if its == "INTEGER"])
             return pick.choice(
-                [f"coalesce({sql}, -1)", f"{sql} + coalesce({pick.choice(other)}, 0)", f"{sql} % 2"]
-            ), kind
+                [
+                    (f"coalesce({sql}, -1)", kind),
+                    (f"{sql} + coalesce({other}, 0)", kind),
+                    (f"{sql} % 2", kind),
+                    (f"nullif({sql}, 1)", kind),
+                    (f"CAST({sql} AS TEXT)", "TEXT"),
+                    (f"({sql} > 1)", "BOOLEAN"),
+                ]
+            )
         if kind == "TEXT":
             return pick.choice(
-                [f"coalesce({sql}, '?')", f"upper({sql})", f"CASE WHEN {sql} = 'x' THEN 'X' END"]
-            ), kind
-        return f"coalesce({sql}, 0)", "DECIMAL(18,2)"
+                [
+                    (f"coalesce({sql}, '?')", kind),
+                    (f"upper({sql})", kind),
+                    (f"CASE WHEN {sql} = 'x' THEN 'X' END", kind),
+                    (f"{sql} || 'z'", kind),
+                    (f"length({sql})", "INTEGER"),
+                ]
+            )
+        if kind == "DATE":
+            return pick.choice(
+                [
+                    (f"coalesce({sql}, DATE '2024-01-01')", kind),
+                    (f"CAST({sql} AS TEXT)", "TEXT"),
+                    (f"CAST(extract(day FROM {sql}) AS INTEGER)", "INTEGER"),
+                ]
+            )
+        if kind == "BOOLEAN":
+            return pick.choice(
+                [(f"NOT {sql}", kind), (f"coalesce({sql}, FALSE)", kind), (f"({sql} IS TRUE)", kind)]
+            )
+        return pick.choice([f"coalesce({sql}, 0)", f"-{sql}", f"nullif({sql}, 2)"]), kind
 
     def _condition(self, columns: Sequence[tuple[str, str]], depth: int = 0) -> str:
         pick = self.random
@@ -192,7 +242,7 @@ class World:
             return f"({joined})"
         sql, kind = pick.choice(columns)
         same = [one for one, its in columns if its == kind]
-        value = {"INTEGER": "1", "TEXT": "'x'"}.get(kind, "1.50")
+        value = SQL.get(kind, "1.50")
         return pick.choice(
             [
                 f"{sql} IS NULL",
@@ -210,14 +260,17 @@ class World:
         pick = self.random
         with_: list[str] = []
         text, columns = "", []
-        names = pick.sample(["o", "c", "orders", "t 1", "X"], 4)
+        first: list[tuple[str, str]] = []
+        names = pick.sample(["o", "c", "orders", "t 1", "x", "é", "É"], 4)
         for at, name in enumerate(
-            names[: pick.choice([1, 1, 2, 2, 3, 4]) if not depth else pick.choice([1, 1, 2])]
+            names[: pick.choice([1, 1, 1, 2, 2, 2, 3]) if not depth else pick.choice([1, 1, 2])]
         ):
             source, inner = self._source(depth, with_, name)
-            mine = [(f"{quoted(name)}.{quoted(column)}", kind) for column, kind in inner]
+            of = self._spelt(name)
+            mine = [(f"{of}.{self._spelt(column)}", kind) for column, kind in inner]
+            both = [(one, kind) for one, kind in inner if (one, kind) in first]
             if not at:
-                text, columns = source, mine
+                text, columns, first = source, mine, inner
                 continue
             joined = pick.choice(
                 ["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "LEFT OUTER JOIN", ",", "RIGHT JOIN", "CROSS JOIN"]
@@ -226,9 +279,22 @@ class World:
                 joined = "LEFT JOIN"
             text += f" {joined} {source}" if joined != "," else f", {source}"
             if joined not in (",", "CROSS JOIN"):
-                text += f" ON {self._on(columns, mine)}"
+                if at == 1 and both and pick.random() < 0.4:
+                    merged, kind = pick.choice(both)
+                    text += f" USING ({quoted(merged)})"
+                    if pick.random() < 0.5:
+                        mine = [*mine, (quoted(merged), kind)]
+                else:
+                    text += f" ON {self._on(columns, mine)}"
             columns = [*columns, *mine]
         return (f"WITH {', '.join(with_)} " if with_ else ""), text, columns
+
+    def _spelt(self, name: str) -> str:
+        """A name in one of its spellings."""
+        pick = self.random
+        if name in PLAIN and pick.random() < 0.4:
+            return pick.choice([name, name.upper()])
+        return quoted(name.upper() if name in PLAIN and self.dialect == "duckdb" and pick.random() < 0.2 else name)
 
     def _on(self, left: Sequence[tuple[str, str]], right: Sequence[tuple[str, str]]) -> str:
         pick = self.random
@@ -261,7 +327,7 @@ class World:
             return f"({body}) AS {quoted(name)}", [one[1:] for one in items]
         readable: list[Table | View] = [*self.tables, *(one for one in self.views if one.columns), *self.tables]
         base = pick.choice(readable)
-        spelt = quoted(base.name)
+        spelt = self._spelt(base.name) if isinstance(base, Table) else quoted(base.name)
         if isinstance(base, Table) and pick.random() < 0.3:
             spelt = f"public.{spelt}"
         if pick.random() < 0.1:
@@ -276,14 +342,18 @@ class World:
         """The same value, of a type that is another one until the branches of a union are one."""
         if kind == "TEXT":
             return self.random.choice([sql, "'x'"])
+        if kind not in ("INTEGER", "DECIMAL(9,2)"):
+            return sql
         return self.random.choice([sql, f"CAST({sql} AS DECIMAL(12,3))", f"CAST({sql} AS BIGINT)", "2"])
 
     def _aggregate(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
         pick = self.random
         sql, kind = pick.choice(columns)
         found = pick.choice(["count(*)", f"count({sql})", f"min({sql})", f"max({sql})", f"count(DISTINCT {sql})"])
-        numbers = [one for one, its in columns if its != "TEXT"]
-        if numbers and pick.random() < 0.6:
+        numbers = [one for one, its in columns if its in NUMBERS]
+        if kind == "BOOLEAN":
+            found = pick.choice(["count(*)", f"count({sql})", f"bool_and({sql})", f"bool_or({sql})"])
+        elif numbers and pick.random() < 0.6:
             number = pick.choice(numbers)
             found = pick.choice(
                 [f"sum({number})", f"avg({number})", f"sum(DISTINCT {number})", f"sum({number}) + count(*)"]
@@ -309,7 +379,7 @@ class World:
     def _sum(self, columns: Sequence[tuple[str, str]]) -> str:
         """A count or sum, or some of them."""
         pick = self.random
-        numbers = [sql for sql, kind in columns if kind != "TEXT"] or ["1"]
+        numbers = [sql for sql, kind in columns if kind in NUMBERS] or ["1"]
         found = pick.choice(["count(*)", f"count({pick.choice(columns)[0]})", f"sum({pick.choice(numbers)})"])
         if pick.random() < 0.3:
             found += f" FILTER (WHERE {self._condition(columns)})"
@@ -321,7 +391,7 @@ class World:
         aggregates = [(self._aggregate(columns)[0], f"agg{at}") for at in range(pick.randint(1, 3))]
         items = [(sql, as_) for sql, as_, _ in keys] + aggregates
         # of a group's column: 1.0 and 1.00 are one group, of which a second table would not know which it is
-        if finer := pick.random() < 0.1 and not self.views:
+        if finer := pick.random() < 0.1:
             items = [(f"CAST({sql} AS TEXT)", as_) for sql, as_, _ in keys] + aggregates
         listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_ in items)
         way = 1 if finer else pick.random()
@@ -335,10 +405,23 @@ class World:
         key = [as_ for _, as_, _ in keys]
         if pick.random() < 0.05:
             key = key[: pick.randint(1, len(key))]
-        kinds = [(as_, kind) for _, as_, kind in keys]
+        kinds = [] if finer else [(as_, kind) for _, as_, kind in keys]
         return View(
             name, f"{with_}SELECT {listed} FROM {from_}{where}\nGROUP BY {groups}{having}", tuple(key), kinds
         )
+
+    def _cast(self, name: str) -> View:
+        """Of texts that are numbers, among others that a condition leaves out."""
+        pick = self.random
+        with_, from_, columns = self._from()
+        texts = [sql for sql, kind in columns if kind == "TEXT"] or ["'1'"]
+        sql = pick.choice(texts)
+        cast, asked = f"CAST({sql} AS INTEGER)", f"{sql} IN ('1', '01')"
+        where = f" WHERE {asked}" if pick.random() < 0.7 else f" WHERE {asked} AND {self._condition(columns)}"
+        if pick.random() < 0.1:
+            where = ""
+        rest = f"{self._aggregate(columns)[0]} AS agg0 FROM {from_}{where}"
+        return View(name, f"{with_}SELECT {cast} AS k, {rest} GROUP BY {cast}", ("k",), [("k", "INTEGER")])
 
     def _one(self, name: str, with_: str, from_: str, where: str, columns: Sequence[tuple[str, str]]) -> View:
         aggregates = [self._aggregate(columns)[0] for _ in "ab"]
@@ -381,8 +464,3 @@ class World:
             parts.append(f"SELECT {', '.join(items)} FROM {from_}{where}")
         columns = [(f"u{at}", kind) for at, kind in enumerate(kinds)]
         return View(name, "\nUNION ALL ".join(parts), tuple(as_ for as_, _ in columns), columns)
-
-
-def worlds(first: int, count: int, dialect: str = "duckdb") -> Iterator[tuple[int, World]]:
-    for seed in range(first, first + count):
-        yield seed, World(seed, dialect)

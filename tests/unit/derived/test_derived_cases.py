@@ -139,7 +139,8 @@ def test_case_90_a_group_column_that_changes_leaves_the_old_group(sink: Sink) ->
 
 def test_case_90_the_partition_of_a_latest_row_changes_and_both_have_theirs(sink: Sink) -> None:
     sink.derive(
-        "SELECT customer, id, amount FROM orders QUALIFY row_number() OVER (PARTITION BY customer ORDER BY id DESC) = 1",
+        "SELECT customer, id, amount FROM orders "
+        "QUALIFY row_number() OVER (PARTITION BY customer ORDER BY id DESC) = 1",
         "customer",
     )
     sink.epoch(orders={1: (7, 5, "a"), 2: (7, 6, "a"), 3: (None, 7, "a")})
@@ -264,6 +265,12 @@ FOLLOWED = {
         "SELECT CAST(o.status AS INT) AS k, count(*) AS n FROM orders o JOIN customers c ON c.id = o.id "
         "WHERE c.region = 'y' GROUP BY 1",
         "k",
+    ),
+    "names differ in the case of a letter outside ASCII": (
+        'SELECT "É".id, "é".amount AS "É", "É".amount AS "é" '
+        'FROM orders "É" JOIN orders "é" ON "é".id = "É".customer',
+        "id",
+        "É",
     ),
     "USING after a comma": (
         "SELECT o.id, c.id AS c, w.region FROM orders o, customers c JOIN customers AS w USING (id)",

@@ -6,10 +6,13 @@ The expected rows are those of the user's own text in a database of its own, int
 from collections import Counter
 
 import pytest
-from derived_oracle import Database, InMemory, run
+from derived_oracle import VIEWS, Database, InMemory, run
 
-WORLDS, MORE = 400, 5000
-"""Each has about one derived table and a half, and three epochs."""
+CASES, MORE = 5_000, 50_000
+"""SELECTs, ten of them over the tables of one world, each through an epoch or two."""
+PARTS = 10
+"""So many tests, which several processes can share."""
+WORLDS = CASES // VIEWS
 
 
 @pytest.fixture(scope="module")
@@ -17,16 +20,20 @@ def databases() -> tuple[Database, Database]:
     return InMemory(sink=True), InMemory(sink=False)
 
 
-def test_a_derived_table_equals_its_select_after_each_epoch(databases: tuple[Database, Database]) -> None:
-    tried(range(WORLDS), databases)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_derived_table_equals_its_select_after_each_epoch(
+    part: int, databases: tuple[Database, Database]
+) -> None:
+    tried(range(part, WORLDS, PARTS), databases)
 
 
 @pytest.mark.long
 def test_so_it_does_in_many_worlds(databases: tuple[Database, Database]) -> None:
-    tried(range(WORLDS, WORLDS + MORE), databases)
+    tried(range(WORLDS, WORLDS + MORE // VIEWS), databases)
 
 
 def tried(seeds: range, databases: tuple[Database, Database]) -> None:
-    came = Counter(run(seed, *databases) for seed in seeds)
-    assert set(came) <= {"kept", "refused", "duplicate"}, came
-    assert came["kept"] > 0.6 * len(seeds), came
+    came: Counter[str] = Counter()
+    for seed in seeds:
+        came += run(seed, *databases)
+    assert came["kept"] > 0.75 * len(seeds) * VIEWS, came
