@@ -52,6 +52,11 @@ _CLAUSES = {
     TokenType.WINDOW,
     TokenType.ORDER_BY,
 }
+_BRACKETS = {
+    TokenType.L_PAREN: TokenType.R_PAREN,
+    TokenType.L_BRACKET: TokenType.R_BRACKET,
+    TokenType.L_BRACE: TokenType.R_BRACE,
+}
 _SETS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
 _TAKEN = {
     "expressions",
@@ -236,10 +241,10 @@ class _Reader:
     def _brackets(self) -> dict[int, int]:
         opened, closing = [], {}
         for at, token in enumerate(self.tokens):
-            if token.token_type == TokenType.L_PAREN:
+            if token.token_type in _BRACKETS:
                 opened.append(at)
-            elif token.token_type == TokenType.R_PAREN:
-                if not opened:
+            elif token.token_type in _BRACKETS.values():
+                if not opened or _BRACKETS[self.tokens[opened[-1]].token_type] != token.token_type:
                     self.refuse("its SQL cannot be read: a bracket too many", "correct derived.sql")
                 closing[opened.pop()] = at
         if opened:
@@ -794,6 +799,12 @@ class _Columns:
                     self.reader.refuse(
                         f"{_sql(node, engine)}: a column of {leaf.name} and another output column",
                         f"name the column {leaf.name}.{_sql(node, engine)}, or give the output another name",
+                    )
+                if len(parts) > 1 and any(parts[0] == one.name for one in self.leaves):
+                    self.reader.refuse(
+                        f"{_sql(node, engine)}: a field of a column, until the table of that name in FROM has "
+                        "such a column",
+                        "give the table another name",
                     )
                 self._require_settled(parts[0], leaf)
                 return self._inner(_column(leaf.name, parts[0]), node, 1)

@@ -20,6 +20,7 @@ from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema
 
 from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.sinks.duckdb import DuckDBOptions, connector
@@ -53,6 +54,26 @@ class TestDuckDBSink(SinkContract, DerivedContract):
                 return con.execute(sql).fetchall()
 
         return ask
+
+    def test_a_macro_that_hides_a_function_is_refused_where_a_derived_table_calls_it(
+        self, sink: DuckDBSink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        upper = Derived("d", "d", ("name",), "SELECT upper(name) AS name, count(*) AS n FROM orders GROUP BY 1")
+        query("CREATE MACRO lower(x) AS random()")
+        derives.check(epochs.job, [upper], epochs.tables, {})
+        query("CREATE MACRO UPPER(x) AS random()")
+        for refusing in (
+            lambda: derives.check(epochs.job, [upper], epochs.tables, {}),
+            lambda: derives.prepare(epochs.job, [upper], epochs.tables),
+        ):
+            with pytest.raises(UsageError, match="derived table 'd': upper: a macro of the file's") as refused:
+                refusing()
+            with typed(refused.value) as hint:
+                hint.says('by DROP MACRO "upper", and create it anew')
+        query('DROP MACRO "upper"')
+        derives.prepare(epochs.job, [upper], epochs.tables)
 
     def test_the_file_is_closed_between_calls(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:
         sink.commit(epochs.next(inserts=rows((1, "a"))))

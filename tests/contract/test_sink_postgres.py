@@ -82,7 +82,8 @@ class TestPostgresSink(SinkContract, DerivedContract):
             "to_char(DATE '2020-01-01', 'YYYY') || id",
             "date_trunc('month', TIMESTAMPTZ '2020-01-01') AT TIME ZONE 'UTC'",
             "extract(year FROM DATE '2020-01-01')",
-            "CAST(name AS date) < TIMESTAMPTZ '2020-01-01'",
+            "to_date(name, 'YYYY-MM-DD') < TIMESTAMPTZ '2020-01-01'",
+            "CAST('2020-01-01' AS date)",
             "coalesce(nullif(name, 'a'), concat(name, id)) LIKE 'a%'",
             "round(id / 3.0, 2) IN (1, 2)",
             "jsonb_build_object('a', id) ->> 'a'",
@@ -99,6 +100,12 @@ class TestPostgresSink(SinkContract, DerivedContract):
         ):
             with pytest.raises(UsageError, match=f"derived table 'd': .*{name}"):
                 check(expression)
+        for expression in ("CAST(name AS date)", "name::timestamptz", "coalesce(CAST(name AS time), '10:00')"):
+            with pytest.raises(UsageError, match=r"_in: a text is read as a date or time.*\('today'\)") as refused:
+                check(expression)
+            with typed(refused.value) as hint:
+                hint.says("say its format: to_date(status, 'YYYY-MM-DD')")
+                check("to_date(name, 'YYYY-MM-DD')")
         for rest, key in (("orders GROUP BY name", "name"), ("(SELECT id, myagg(id) AS a FROM orders) x", "id")):
             with pytest.raises(
                 UsageError, match=r"derived table 'd': .*(an aggregate that is not taken|GROUP BY)"

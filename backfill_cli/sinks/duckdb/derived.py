@@ -67,9 +67,9 @@ class DuckDBDerives(SqlDerives[State]):
         tree = json.loads(state.con.rows("SELECT json_serialize_sql($1)", select)[0][0])
         known: dict[str, set[tuple[str, str | None]]] = {}
         for name, kind, stability in state.con.rows(
-            "SELECT DISTINCT lower(function_name), function_type, stability FROM duckdb_functions() WHERE internal"
+            "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions() WHERE internal"
         ):
-            known.setdefault(name, set()).add((kind, stability))
+            known.setdefault(name.lower(), set()).add((kind, stability))
         for name, table in set(_calls(tree, False)):
             kinds = known.get(name, set())
             if not table and kinds & {("aggregate", "CONSISTENT"), ("window", "CONSISTENT")}:
@@ -78,6 +78,11 @@ class DuckDBDerives(SqlDerives[State]):
                 yield name, Calls.MORE
             else:
                 yield name, Calls.ARGUMENTS
+
+    def hidden(self, state: State) -> frozenset[str]:
+        # without a call that a macro could hide
+        found = state.con.rows("SELECT function_name FROM duckdb_functions() WHERE NOT internal")
+        return frozenset(name.lower() for (name,) in found)
 
     def changed(self, state: State, name: str, key: tuple[Column, ...], files: list[str]) -> None:
         columns = ", ".join(f"CAST({quoted(one.name)} AS {one.type}) AS {quoted(one.name)}" for one in key)

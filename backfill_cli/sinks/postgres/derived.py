@@ -31,11 +31,14 @@ _STEADY = frozenset(
     | {"array_to_string", "array_to_json", "row_to_json", "to_json", "to_jsonb", "convert", "convert_from"}
     | {"convert_to", "json_build_array", "json_build_object", "jsonb_build_array", "jsonb_build_object"}
     | {"date", "time", "timetz", "timestamp", "timestamptz", "timezone", "overlaps", "numeric", "money"}
-    | {"date_in", "time_in", "timetz_in", "timestamp_in", "timestamptz_in", "interval_in", "cash_in", "enum_in"}
+    | {"interval_in", "cash_in", "enum_in"}
     | {"date_part", "date_trunc", "extract", "make_timestamptz", "to_char", "to_date", "to_number"}
     | {"to_timestamp", "interval_pl_timestamptz", "timestamptz_pl_interval", "timestamptz_mi_interval"}
 )
 """STABLE functions that depend on their arguments, and on the session's formats and time zone, which are set."""
+
+
+_OF_TEXTS = frozenset({"date_in", "time_in", "timetz_in", "timestamp_in", "timestamptz_in"})
 
 
 class PostgresDerives(SqlDerives[State]):
@@ -92,6 +95,8 @@ class PostgresDerives(SqlDerives[State]):
         for name, kind, volatility, several, built_in in found:
             if kind in ("a", "w"):
                 yield name, Calls.ROWS if built_in else Calls.FOREIGN_ROWS
+            elif built_in and name in _OF_TEXTS:
+                yield name, Calls.TEXT
             elif several or not (volatility == "i" or (built_in and name in _STEADY and volatility == "s")):
                 yield name, Calls.MORE
             else:

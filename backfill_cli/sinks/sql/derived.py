@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTable, derived_table, own
 from backfill_cli.contracts.refusals import is_due, marker_gone, same_target
-from backfill_cli.errors import START_OVER, BackfillError, BadData, SinkInUse, UsageError, in_config
+from backfill_cli.errors import START_OVER, BackfillError, BadData, SinkInUse, UsageError, in_config, shell
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Base, Derived
 from backfill_cli.model.job import Phase
@@ -33,6 +33,7 @@ Columns = tuple[tuple[str, str], ...]
 class Calls(Enum):
     """What a call of a function depends on: its arguments alone, more, or many rows (aggregates and windows).
 
+    TEXT: its argument is a text that is read as a date or time, 'today' perhaps.
     FOREIGN_ROWS: many rows, by a function that is not the database's own, whatever it is called.
     """
 
@@ -40,9 +41,11 @@ class Calls(Enum):
     MORE = 1
     ROWS = 2
     FOREIGN_ROWS = 3
+    TEXT = 4
 
 
 OTHER_TARGET = in_config('name another target: derived.target = "revenue_2"')
+READ_BY_FORMAT = "say its format: to_date(status, 'YYYY-MM-DD'), to_timestamp(…, 'YYYY-MM-DD HH24:MI:SS')"
 RIGHT_ROWS = "correct the rows that it reads, upstream; or, with another derived.sql, " + START_OVER
 CLOSE = "1e-12"
 """Floating-point numbers that differ by no more than this share are equal: a sum depends on the order of rows."""
@@ -117,6 +120,10 @@ class SqlDerives(Derives, Generic[S]):
     def called(self, state: S, select: str) -> Iterator[tuple[str, Calls]]:
         """The functions that a SELECT calls, as the database resolves them; every one, operators too."""
 
+    def hidden(self, state: S) -> frozenset[str]:
+        """Functions of the database that users' ones of the same name hide, and others of users."""
+        return frozenset()
+
     @abstractmethod
     def changed(self, state: S, name: str, key: tuple[Column, ...], files: list[str]) -> None:
         """A temporary table called `name` holds the keys of the rows in these staged files."""
@@ -178,6 +185,7 @@ class SqlDerives(Derives, Generic[S]):
                 bases.append(one.base((one.derived.name,), name))
         with self.known(f"checking the derived tables of job {job!r}") as there:
             if there is not None:
+                self._refuse_hidden(there, found)
                 for one, target in self._missing(there, job, found).present:
                     self.require_ours(there, target, one.derived.name, planned[one.derived.name].columns)
         return tuple(planned[one.name] for one in derived)
@@ -205,9 +213,21 @@ class SqlDerives(Derives, Generic[S]):
         for name, calls in sorted(self.called(state, one.text), key=lambda each: each[0]):
             if calls is Calls.MORE:
                 raise refusal(one.derived.name, f"{name}: its value is not of its arguments alone", OF_ROWS)
+            if calls is Calls.TEXT:
+                what = "a text is read as a date or time, which can be that of the moment ('today')"
+                raise refusal(one.derived.name, f"{name}: {what}", READ_BY_FORMAT)
             if calls is Calls.FOREIGN_ROWS or (calls is Calls.ROWS and name not in ORDER_FREE | WINDOWS):
                 taken = ", ".join(sorted(ORDER_FREE - {"count_star", "every"}))
                 raise refusal(one.derived.name, f"{name}: an aggregate that is not taken", f"use one of {taken}")
+
+    def _refuse_hidden(self, state: S, found: "Sequence[Maintained]") -> None:
+        if hidden := self.hidden(state):
+            for one in found:
+                for name in sorted({name for name, _ in self.called(state, one.text)} & hidden):
+                    what = f"{name}: a macro of the {self.holder}'s, which is called instead of the function"
+                    drop = shell(f"DROP MACRO {self.dialect.quoted(name)}")
+                    hint = "give that macro another name, by " + drop + ", and create it anew"
+                    raise UsageError(f"derived table {one.derived.name!r}: {what}", hint)
 
     def _rehearse(self, state: S, one: "Maintained", name: str, bases: Sequence[Base]) -> None:
         """Every statement that keeps it has run: what would fail in each commit is refused now."""
@@ -224,7 +244,9 @@ class SqlDerives(Derives, Generic[S]):
         with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
             self.tables(state).lock()
             self._refuse_shared_targets(derived, tables)
-            lacks = self._missing(state, job, self.ordered(derived, tables))
+            found = self.ordered(derived, tables)
+            self._refuse_hidden(state, found)
+            lacks = self._missing(state, job, found)
             if lacks.new or lacks.again:
                 with state.con.ddl():
                     self._try(state, lacks)

@@ -272,6 +272,11 @@ FOLLOWED = {
         "id",
         "É",
     ),
+    "brackets of lists and structs have commas": (
+        "SELECT [amount, id] AS l, {'a': amount, 'b': [id, 1]} AS s, id FROM orders "
+        "WHERE status[1:1] IN ['a', '1']",
+        "id",
+    ),
     "USING after a comma": (
         "SELECT o.id, c.id AS c, w.region FROM orders o, customers c JOIN customers AS w USING (id)",
         "id",

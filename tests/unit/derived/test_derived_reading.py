@@ -37,6 +37,18 @@ LEFT_JOINS = "SELECT o.status, count(*) AS n FROM orders o" + "".join(
 REFUSED = {
     "what is no SQL": ("SELECT FROM WHERE (", "cannot be read", "correct derived.sql", COUNTED),
     "a bracket too many": ("SELECT status) FROM orders", "a bracket too many", "correct derived.sql", COUNTED),
+    "a bracket of another kind": (
+        "SELECT status FROM orders WHERE (status]",
+        "cannot be read",
+        "correct derived.sql",
+        COUNTED,
+    ),
+    "a field that a table's column may become": (
+        "SELECT customer_id.part AS a, status FROM orders AS customer_id",
+        "customer_id.part: a field of a column, until the table of that name",
+        "give the table another name",
+        "SELECT customer_id.part AS a, status FROM orders AS o",
+    ),
     "a bracket that is open": (
         "SELECT (status FROM orders",
         "a bracket is not closed",
