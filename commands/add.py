@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
-from backfill_cli.api.changing import adding
+from backfill_cli.api.changing import adding, adding_derived
+from backfill_cli.errors import UsageError
 from backfill_cli.model.units import spell_count, spell_size
+from backfill_cli.view.columns import derived_lines
 from backfill_cli.view.console import say
 from backfill_cli.view.model import spell_eta
 from backfill_cli.view.waiting import waiting
@@ -25,16 +27,29 @@ from ._posting import post_change
 EXAMPLES = (
     "backfill add orders --table refunds",
     "backfill add --table refunds --config job.toml --wait",
+    "backfill add orders --derived revenue",
+    "backfill add orders --derived revenue --replace --wait",
 )
 
-TableOption = Annotated[str, typer.Option("--table", metavar="NAME", help="The table, as the config names it.")]
+TableOption = Annotated[
+    str | None, typer.Option("--table", metavar="NAME", help="The table, as the config names it.")
+]
+DerivedOption = Annotated[
+    str | None, typer.Option("--derived", metavar="NAME", help="The derived table, which the config has.")
+]
+ReplaceOption = Annotated[
+    bool,
+    typer.Option("--replace", help="The derived table takes the place of the job's of that name."),
+]
 
 
 def add(
     ctx: typer.Context,
-    table: TableOption,
+    table: TableOption = None,
+    derived: DerivedOption = None,
     job: JobArgument = None,
     config: ConfigOption = None,
+    replace: ReplaceOption = False,
     into_existing: ExistingOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = "5m",
@@ -45,7 +60,28 @@ def add(
 
     Its [[tables]] section is that of the config, by default the file that the job was last started with. A table
     that the file lacks is tried by its name alone; the lines to add are printed.
+
+    With --derived a derived table joins, whose [[derived]] section the file has: the next commit fills it. With
+    --replace it takes the place of the job's of that name: until that commit the table has its old rows, from it
+    on the new ones.
     """
+    if (table is None) == (derived is None):
+        raise UsageError("name the table that joins, or the derived one", "--table NAME, or --derived NAME")
+    if derived is not None:
+        if into_existing:
+            raise UsageError("a derived table is not filled into a table with rows", "leave out --into-existing")
+        store, before, path = job_and_config(job, config, catalog)
+        with waiting(f"looking at derived table {derived}"):
+            asked = adding_derived(store, before, derived, path, replace)
+        assert asked.planned is not None
+        if not as_json:
+            for line in derived_lines(asked.planned):
+                say(line)
+        post_change(ctx, store, before, asked, f" {derived}", wait, timeout, as_json)
+        return
+    assert table is not None
+    if replace:
+        raise UsageError("only a derived table can be replaced", "--derived NAME --replace")
     store, before, path = job_and_config(job, config, catalog, needed=False)
     file = path if config is not None or path.is_file() else None
     with waiting(f"looking at table {table}"):

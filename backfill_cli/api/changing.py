@@ -12,6 +12,7 @@ from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.errors import BackfillError, Hint, UsageError, command
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Verb
+from backfill_cli.model.reports import PlannedDerived
 from backfill_cli.view.answers import Posted
 
 if TYPE_CHECKING:
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 class Asked:
     """A change that nothing refuses now, and is not posted yet. note: what to know of it.
 
-    adding: what is known of a table that joins.
+    adding: what is known of a table that joins; planned: of a derived table.
     """
 
     verb: Verb
     change: Change
     note: Hint
     adding: "Adding | None" = None
+    planned: PlannedDerived | None = None
 
     def post(self, store: Catalog, before: JobRow, wait_s: float | None) -> Posted:
         """It is in the job's inbox. Raises as `posting.post` does."""
@@ -63,18 +65,34 @@ def adding(store: Catalog, before: JobRow, table: str, file: Path | None, into_e
     return Asked(Verb.ADD, found.change, Hint.of(note), found)
 
 
-def removing(store: Catalog, before: JobRow, table: str, with_rows: bool, confirm: str | None) -> Asked:
-    """A table leaves the job. confirm: the job's name again, where its rows are dropped. Raises UsageError."""
-    from backfill_cli.engine.job.change import removing
+def adding_derived(store: Catalog, before: JobRow, derived: str, file: Path, again: bool) -> Asked:
+    """A derived table of this config joins the job; again: it takes the place of the job's. Raises UsageError."""
+    from backfill_cli.config import load
+    from backfill_cli.engine.job.change import adding_derived
 
-    name = before.name
+    found = adding_derived(before.name, derived, load(file, of_job=store.keys), store, again)
+    return Asked(Verb.ADD, found.change, Hint(), planned=found.planned)
+
+
+def removing(
+    store: Catalog, before: JobRow, table: str, with_rows: bool, confirm: str | None, derived: bool = False
+) -> Asked:
+    """A table leaves the job. confirm: the job's name again, where its rows are dropped. derived: it is a derived
+    table. Raises UsageError."""
+    from backfill_cli.engine.job.change import removing, removing_derived
+
+    name, option, kind = (
+        before.name,
+        "--derived" if derived else "--table",
+        "derived table" if derived else "table",
+    )
     if with_rows and confirm != name:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         raise UsageError(
-            f"table {table!r} of job {name!r} would lose all its rows: {said}",
-            command(f"remove {name} --table {quote(table)} --with-rows --confirm {name}"),
+            f"{kind} {table!r} of job {name!r} would lose all its rows: {said}",
+            command(f"remove {name} {option} {quote(table)} --with-rows --confirm {name}"),
         )
-    change = removing(name, table, store, with_rows)
+    change = (removing_derived if derived else removing)(name, table, store, with_rows)
     note = f"remove it from {before.config_file}, too" if _has(store, before, table) else ""
     return Asked(Verb.REMOVE, change, Hint.of(note))
 
@@ -86,5 +104,7 @@ def _has(store: Catalog, job: JobRow, table: str) -> bool:
     if not os.path.isfile(job.config_file):  # a pipe: somebody else's now, and reading it would wait for them
         return False
     with suppress(BackfillError):
-        return table in {one.name for one in load(Path(job.config_file), of_job=store.keys).tables}
+        config = load(Path(job.config_file), of_job=store.keys)
+        config = load(Path(job.config_file), of_job=store.keys)
+        return table in [*(one.name for one in config.tables), *(one.name for one in config.derived)]
     return False

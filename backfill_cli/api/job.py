@@ -208,6 +208,37 @@ class Job:
         asked = changing.adding(self._catalog, row, table, file, into_existing)
         return asked.post(self._catalog, row, wait_s)
 
+    def add_derived(
+        self,
+        derived: str,
+        config: str | Path | None = None,
+        *,
+        replace: bool = False,
+        wait_s: float | None = None,
+    ) -> Posted:
+        """A derived table joins the job, whose next commit fills it. config: as of `set`, which has it.
+
+        replace: it takes the place of the job's derived table of that name.
+        """
+        row = self._catalog.job(self.name)
+        if (file := self._file(config, row)) is None:
+            said = f"job {self.name!r}: it is not known which config it has"
+            raise UsageError(said, "name it: " + command(f"add {self.name} --derived NAME --config job.toml"))
+        return changing.adding_derived(self._catalog, row, derived, file, replace).post(self._catalog, row, wait_s)
+
+    def remove_derived(
+        self,
+        derived: str,
+        *,
+        with_rows: bool = False,
+        confirm: str | None = None,
+        wait_s: float | None = None,
+    ) -> Posted:
+        """A derived table leaves the job, and stays as it is. with_rows, confirm: as of `remove`."""
+        row = self._catalog.job(self.name)
+        asked = changing.removing(self._catalog, row, derived, with_rows, confirm, derived=True)
+        return asked.post(self._catalog, row, wait_s)
+
     def remove(
         self,
         table: str,

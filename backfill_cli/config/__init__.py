@@ -113,6 +113,21 @@ class JobConfig:
         upstream = by_table.only(type(self.upstream), self.tree["upstream"], self._names, names)
         return self._of_tables(told, upstream, self.file)
 
+    def with_derived(self, section: Tree) -> "JobConfig":
+        """The config with another derived table, instead of one of its name. Raises ConfigError."""
+        told = list(self.tree.get("derived", ()))
+        at = next((at for at, one in enumerate(told) if one["name"] == section["name"]), len(told))
+        return self._of_derived([*told[:at], section, *told[at + 1 :]])
+
+    def without_derived(self, name: str) -> "JobConfig":
+        """The config without a derived table."""
+        return self._of_derived([one for one in self.tree.get("derived", ()) if one["name"] != name])
+
+    def _of_derived(self, told: list[Tree]) -> "JobConfig":
+        tree = {key: part for key, part in self.tree.items() if key != "derived"}
+        tree |= {"derived": told} if told else {}
+        return replace(_checked(tree, self.file, [], "correct its [[derived]]", STORED), file=self.file)
+
     def options_by_table(self, name: str) -> Tree:
         """The part of the upstream's options that is of this table alone: by the option's path, its values."""
         model = type(self.upstream)

@@ -21,6 +21,7 @@ class Change:
     mark: nobody else can have chosen it; what the upstream holds for the table that joins has it.
     rates: the tables whose own rate changes, and to what; None: they have none.
     refill: that makes the rows of a table right which is put back. sections: of tables that are set aside.
+    derived: whether `table` names a derived table. again: it is the job's, and gets another SELECT or key.
     """
 
     config: str
@@ -34,6 +35,8 @@ class Change:
     rates: tuple[tuple[str, float | None], ...] = ()
     refill: int | None = None
     sections: tuple[Section, ...] = ()
+    derived: bool = False
+    again: bool = False
 
     @property
     def stored(self) -> str:

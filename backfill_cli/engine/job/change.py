@@ -3,13 +3,14 @@
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from shlex import quote
 
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.engine.job.aside import kept_of, require_aside
 from backfill_cli.engine.job.checks import estimate_of, planned_of
-from backfill_cli.engine.job.derived import require_unread
+from backfill_cli.engine.job.derived import changed_config, checked_derived, derived_of, require_unread
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import joined, require_absent, require_known, require_own_rows, require_removable
 from backfill_cli.engine.job.resources import Resources
@@ -22,11 +23,12 @@ from backfill_cli.engine.job.select import (
     require_same_strategy,
     sections_of,
 )
-from backfill_cli.errors import Command, SinkInUse, UsageError, command
+from backfill_cli.errors import Command, SinkInUse, UsageError, command, in_config
 from backfill_cli.model.aside import Standing
 from backfill_cli.model.change import Change
 from backfill_cli.model.job import Verb
-from backfill_cli.model.reports import PlannedTable
+from backfill_cli.model.reports import PlannedDerived, PlannedTable
+from backfill_cli.model.units import spell_known
 
 OF_A_PROCESS = ("spark", "hooks")
 """Sections of the config that a run reads as it begins."""
@@ -117,9 +119,46 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
     return Adding(change, planned, estimate_s, by, "" if told else lines)
 
 
+@dataclass(frozen=True, slots=True)
+class AddingDerived:
+    """change: for the inbox. planned: what `plan` tells of it."""
+
+    change: Change
+    planned: PlannedDerived
+
+
+def adding_derived(name: str, derived: str, config: JobConfig, catalog: Catalog, again: bool) -> AddingDerived:
+    """A derived table of the config joins the job; again: it takes the place of the job's.
+
+    Raises what refuses it.
+    """
+    job = catalog.definition(name)
+    require_of_job(name, config, Verb.ADD)
+    told = [one for one in config.tree.get("derived", ()) if one["name"] == derived]
+    if not told:
+        known = spell_known(derived, [one.name for one in config.derived], "derived tables")
+        said = f"{config.file} has no derived table {derived!r}{known}"
+        raise UsageError(said, in_config("write its [[derived]] section there, then type this again"))
+    change = Change(json.dumps(told[0]), config.file, derived, derived=True, again=again)
+    whole = changed_config(job, change)
+    after = replace(job, config=whole.stored())
+    with Resources(whole) as resources:
+        planned = checked_derived(after, derived, catalog.sink_schemas(name), resources, catalog)
+    return AddingDerived(change, planned)
+
+
+def removing_derived(name: str, derived: str, catalog: Catalog, with_rows: bool) -> Change:
+    """A derived table leaves the job. Raises UsageError for one that another one reads."""
+    change = Change("", table=derived, with_rows=with_rows, derived=True)
+    changed_config(catalog.definition(name), change)
+    return change
+
+
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
     """A table leaves the job. Raises UsageError for one that has to stay, or, with_rows, whose rows have to."""
     job = catalog.definition(name)
+    if derived_of(job, table) is not None:
+        raise UsageError(f"{table!r} is a derived table", command(f"remove {name} --derived {quote(table)}"))
     require_unread(job, from_stored(job.config), table)
     if job.standing(table) is Standing.ASIDE:
         if with_rows:

@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -288,44 +289,69 @@ def require_same(
             if one.path not in _HOW_WRITTEN or (one.before is not None and has_read_changes())
         ]
 
-    found = found_in(had, config.fingerprint())
+    now = config.fingerprint()
+    found = found_in(had, now)
     if found:
         both = [table.name for table in config.tables if table.name in had["tables"]]
-        if both and not found_in(*(one.of_tables(both).fingerprint() for one in (before, config))):
-            _refuse_other_tables(name, had["tables"].keys(), config)
-        if all(one.path.startswith("derived.") for one in found):
-            raise _other_derived(name, had.get("derived", {}), config)
-        raise _different(name, found, moved(had, config.fingerprint()), known)
+        parts = [one.of_tables(both).fingerprint() for one in (before, config)] if both else [had, now]
+        if not found_in(*({key: part for key, part in one.items() if key != "derived"} for one in parts)):
+            _refuse_others(name, had, config, known)
+        raise _different(name, found, moved(had, now), known)
 
 
-def _refuse_other_tables(name: str, had: Collection[str], config: JobConfig) -> None:
-    """Raises UsageError with the commands by which tables join and leave the job, if there are some."""
-    now = [table.name for table in config.tables]
-    joins, leaves = [one for one in now if one not in had], [one for one in had if one not in now]
-    if not (joins or leaves):
-        return
+def _refuse_others(name: str, had: Mapping[str, Any], config: JobConfig, known: bool) -> None:
+    """Raises UsageError with the commands by which tables, and derived ones, join, change and leave, if there are
+    some. known: the catalog has the job."""
+    now = config.fingerprint()
+    tables, derived = had["tables"], had.get("derived", {})
     file = shlex.quote(config.file) if config.file else "job.toml"
-    lines = [f"add {name} --table {shlex.quote(one)} --config {file}" for one in joins]
+    joins, leaves = _others(tables, now["tables"])
+    more, fewer = _others(derived, now.get("derived", {}))
+    changed = [one for one in more if one in fewer]
+    if not (joins or leaves or more or fewer):
+        return
+    lines = [f"remove {name} --derived {shlex.quote(one)}" for one in fewer if one not in changed]
+    lines += [f"add {name} --table {shlex.quote(one)} --config {file}" for one in joins]
+    for one in more:
+        again = " --replace" if one in changed and derived[one]["target"] == now["derived"][one]["target"] else ""
+        if one in changed and not again:
+            lines.append(f"remove {name} --derived {shlex.quote(one)}")
+        lines.append(f"add {name} --derived {shlex.quote(one)}{again} --config {file}")
     lines += [f"remove {name} --table {shlex.quote(one)}" for one in leaves]
-    said = [f"{', '.join(joins)} would join it"] * bool(joins) + [f"{', '.join(leaves)} would leave it"] * bool(
-        leaves
-    )
-    stay = f"; or add the sections of {', '.join(leaves)} to {file}, for them to stay" if leaves else ""
+    enter, gone = [*joins, *(one for one in more if one not in changed)], [*leaves, *(set(fewer) - set(changed))]
+    told = ((enter, "would join it"), (sorted(gone), "would leave it"), (changed, "would be another one"))
+    said = [f"{', '.join(names)} {does}" for names, does in told if names]
+    kind = "tables" if joins or leaves else "derived tables"
+    stay = f"; or add the sections of {', '.join(sorted(gone))} to {file}, for them to stay" if gone else ""
     raise UsageError(
-        f"job {name!r} exists, and this config has other tables: {', and '.join(said)}",
-        command(*lines) + stay,
+        f"job {name!r} exists, and this config has other {kind}: {', and '.join(said)}",
+        command(*lines) + stay if known else "undo these changes, and make them once the job is resumed",
     )
 
 
-def _other_derived(name: str, had: Mapping[str, Any], config: JobConfig) -> UsageError:
-    """The error for a config with other derived tables."""
-    now: Mapping[str, Any] = config.fingerprint().get("derived", {})
-    names = sorted(one for one in had.keys() | now.keys() if had.get(one) != now.get(one))
-    return UsageError(
-        f"job {name!r} exists, and this config has other derived tables: a derived table cannot change while its "
-        f"job lives, nor join or leave it: {', '.join(names)}",
-        "undo these changes, or name another job and other targets, or " + START_OVER,
-    )
+def _others(had: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The names of sections that are new or differ now, each after those that its SELECT names; and of those that
+    are gone or differ, each before them. Tables have no SELECT: they are new or gone.
+    """
+    same = {one for one in had.keys() & now.keys() if had[one] == now[one] or "sql" not in now[one]}
+    comes, goes = _by_reads(now), reversed(_by_reads(had))
+    return [one for one in comes if one not in same], [one for one in goes if one not in same]
+
+
+def _by_reads(sections: Mapping[str, Any]) -> list[str]:
+    """In the order of the config, but each after those that its SELECT names."""
+    found: list[str] = []
+
+    def put(name: str, reading: frozenset[str]) -> None:
+        words = set(re.findall(r"\w+", sections[name].get("sql", "")))
+        for other in sections.keys() - reading:
+            if other.rpartition(".")[2] in words:
+                put(other, reading | {other})
+        found.extend([name] * (name not in found))
+
+    for name in sections:
+        put(name, frozenset({name}))
+    return found
 
 
 def _different(name: str, found: Sequence[Difference], folder: tuple[str, str] | None, known: bool) -> UsageError:

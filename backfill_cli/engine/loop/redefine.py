@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition, Partitions, Sink, SinkTable
+from backfill_cli.contracts import JobDefinition, Partitions, Sink, SinkTable, derived_table
 from backfill_cli.engine.job.aside import holds, kept_of, let_go, read_anew, require_aside
+from backfill_cli.engine.job.derived import changed_config, derived_of, take_in
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import (
     joined,
@@ -86,6 +87,10 @@ def redefined(
             _require_standing(job, asked.verb, change)
             fresh = tried.enter_context(opened_as(_changed(job, asked.verb, change), resources, tell))
             match asked.verb:
+                case Verb.ADD if change.derived:
+                    made = _with_derived(job, change, recovered, fresh, catalog)
+                case Verb.REMOVE if change.derived:
+                    made = _without_derived(job, change, recovered, fresh)
                 case Verb.ADD:
                     made = _with_table(job, change, recovered, fresh, catalog)
                 case Verb.PUT_BACK:
@@ -126,6 +131,8 @@ def _as_before(
 def _require_standing(job: JobDefinition, verb: Verb, change: Change) -> None:
     """The table is still to the job what the command took it for. Raises UsageError."""
     match verb:
+        case _ if change.derived:
+            return  # as `_changed` finds it
         case Verb.ADD:
             require_absent(job, change.table)  # else what follows would forget the job's own
         case Verb.PUT_BACK:
@@ -138,6 +145,8 @@ def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
     """The config that the job gets. A table joins or leaves the one of now, not the one that the command saw."""
     if verb is Verb.SET:
         return present(job, from_stored(change.config))
+    if change.derived:
+        return changed_config(job, change)
     now = from_stored(job.config)
     if verb is Verb.ADD:
         return now.with_table(json.loads(change.config), json.loads(change.options))
@@ -160,9 +169,13 @@ def _faults_named(name: str) -> Iterator[None]:
 
 
 def leaves_first(store: RunnerStore) -> bool:
-    """Whether a table is to leave the job before anything else of it can change. It need not exist upstream."""
+    """Whether a table is to leave the job before anything else of it can change. It need not exist upstream.
+
+    Nor need a derived table be one that can be filled, that leaves the job or becomes another.
+    """
     _, asked = until_redefined(store.commands())
-    return asked is not None and asked.verb is Verb.REMOVE and store.load().prepared is None
+    leaves = asked is not None and (asked.verb is Verb.REMOVE or Change.read(asked.payload).again)
+    return leaves and store.load().prepared is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +228,37 @@ def _with_table(
     strategy = strategy_of(resources.config, resources.upstream.capabilities, definition.pin)
     memory = resources.upstream.rejoined(committed.memory, made.pin.schema.keys())
     return _Made(definition, with_table(committed, recovered.control, strategy, made.pin, tables, memory))
+
+
+def _with_derived(
+    job: JobDefinition, change: Change, recovered: Recovered, resources: Resources, catalog: Catalog
+) -> _Made:
+    """The job with another derived table, which its next commit fills; or with the new one, in place of the old.
+
+    Raises what refuses it; then nothing has changed.
+    """
+    _require_nothing_promised(recovered)
+    definition = _of_config(replace(job, config_file=change.file or job.config_file), resources)
+    take_in(definition, change, recovered.committed, resources, catalog)
+    return _Made(definition)
+
+
+def _without_derived(job: JobDefinition, change: Change, recovered: Recovered, resources: Resources) -> _Made:
+    """The job without a derived table, which stays in the sink as it is, or is dropped. Raises what refuses it."""
+    _require_nothing_promised(recovered)
+    resources.with_retries(lambda: resources.upstream.restore(job.pin))
+    gone, committed = derived_of(job, change.table), None
+    assert gone is not None
+    if change.with_rows:
+        dropping = {gone.target: encode(derived_table(gone))}
+        committed = replace(recovered.committed, dropping={**recovered.committed.dropping, **dropping})
+    return _Made(_of_config(job, resources), committed)
+
+
+def _of_config(job: JobDefinition, resources: Resources) -> JobDefinition:
+    """The job with the config that is open."""
+    config = resources.config
+    return replace(job, config=config.stored(), fingerprint=json.dumps(config.fingerprint()))
 
 
 def _put_back(
@@ -411,6 +455,8 @@ def _require_nothing_promised(recovered: Recovered) -> None:
 
 
 def _spell(change: Change) -> str:
+    if change.derived:
+        return "the job goes on with the derived tables that it has now"
     if change.table:
         return "the job goes on with the tables that it has now"
     return f"the job goes on with the new {', '.join(change.keys)}" if change.keys else "the config is as it was"

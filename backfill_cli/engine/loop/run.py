@@ -227,7 +227,7 @@ class _Run:
 
     def _leaves_first(self, claim: Claim) -> bool:
         """A table that is to leave may be gone upstream: then nothing else can be done before it has left."""
-        if not any(one.verb is Verb.REMOVE for one in claim.store.commands()):
+        if not any(one.verb in (Verb.REMOVE, Verb.ADD) for one in claim.store.commands()):
             return False
         from backfill_cli.engine.loop.redefine import leaves_first
 
@@ -297,9 +297,9 @@ class _Run:
         """Upstream and sink are as a run of the job needs them."""
         resources.with_retries(lambda: resources.upstream.restore(job.pin))
         resources.with_retries(lambda: resources.sink.prepare(job.name, job.tables, into_existing=True))
-        prepare_derived(job, resources)
-        resources.with_retries(lambda: take(job.name, self.catalog, resources.sink, held))
         committed = resources.with_retries(store.load).committed
+        prepare_derived(job, committed.sink_schemas, resources)
+        resources.with_retries(lambda: take(job.name, self.catalog, resources.sink, held))
         resources.with_retries(lambda: forget_strays(job, committed, resources.sink, resources.tell))
 
     @contextmanager

@@ -156,7 +156,8 @@ class _Fixing:
 
     def done(self, verification: Verification, before: Callable[[VerifyReport], None]) -> VerifyReport:
         began_s = time.monotonic()
-        prepare_derived(self.definition, self.resources)
+        schemas = self.resources.with_retries(self.store.load).committed.sink_schemas
+        prepare_derived(self.definition, schemas, self.resources)
         recovered = self._recovered("recovered")
         at = recovered.committed
         _refuse(self.definition, at)

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTable, derived_table, own
 from backfill_cli.contracts.refusals import is_due, marker_gone, same_target
-from backfill_cli.errors import START_OVER, BackfillError, BadData, SinkInUse, UsageError, in_config, shell
+from backfill_cli.errors import BackfillError, BadData, SinkInUse, UsageError, command, in_config, shell
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Base, Derived
 from backfill_cli.model.job import Phase
@@ -46,7 +47,7 @@ class Calls(Enum):
 
 OTHER_TARGET = in_config('name another target: derived.target = "revenue_2"')
 READ_BY_FORMAT = "say its format: to_date(status, 'YYYY-MM-DD'), to_timestamp(…, 'YYYY-MM-DD HH24:MI:SS')"
-RIGHT_ROWS = "correct the rows that it reads, upstream; or, with another derived.sql, " + START_OVER
+RIGHT_ROWS = "correct the rows that it reads, upstream"
 CLOSE = "1e-12"
 """Floating-point numbers that differ by no more than this share are equal: a sum depends on the order of rows."""
 
@@ -579,9 +580,15 @@ class Keeping(Generic[S]):
 
     @contextmanager
     def _refusals(self, name: str = "") -> Iterator[None]:
-        """What the database refuses of rows is raised as the fault of the derived table; none: that being kept."""
+        """What refuses rows is raised as the fault of the derived table, with a way on. name: none: of that being
+        kept.
+        """
         try:
-            yield
-        except Exception as exc:
             with self.derives.refused(name or (self.upkeep.doing if self.upkeep is not None else "")):
-                raise exc
+                yield
+        except BadData as error:
+            if error.table is not None:
+                job = self.commit.job
+                leaves = command(f"remove {job} --derived {quote(error.table)}", f"resume {job}")
+                error.hint += "; or let it leave the job: " + leaves
+            raise

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.rows import Maintained
-from backfill_cli.errors import START_OVER, BadData
+from backfill_cli.errors import BadData
 from backfill_cli.sinks.sql.dialect import SqlDialect
 from backfill_cli.sinks.sql.state import Connection
 
@@ -153,5 +153,5 @@ def twice_in(name: str, key: Sequence[str], twice: Sequence[tuple[str, int]]) ->
     listed = "; ".join(f"({values}) {count} times" for values, count in twice)
     return BadData(
         f"derived table {name!r}: its key ({', '.join(key)}) has duplicates: {listed}",
-        "correct the rows that share it, upstream; or, with a derived.key that tells them apart, " + START_OVER,
+        "correct the rows that share it, upstream, or name a derived.key that tells them apart",
     ).of(name)

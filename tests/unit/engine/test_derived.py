@@ -76,19 +76,50 @@ def test_a_table_that_a_derived_table_reads_cannot_leave(tmp_path: Path) -> None
     with pytest.raises(UsageError, match=r"'orders' cannot leave .*derived table 'by_name' reads it") as refused:
         require_unread(job, config, "orders")
     with typed(refused.value) as hint:
-        assert hint.commands() == [["drop", "orders", "--confirm", "orders"]]
+        assert hint.commands() == [["remove", "orders", "--derived", "by_name"]]
+        require_unread(job_of(config_of(tmp_path, "")), config, "orders")
 
 
-def test_a_derived_table_neither_changes_nor_joins_nor_leaves_a_job_that_exists(tmp_path: Path) -> None:
-    config = config_of(tmp_path)
-    job = job_of(config)
-    require_same(job, config)
-    for derived in (BY_NAME.replace("AS n ", "AS m "), "", BY_NAME + BY_NAME.replace("by_name", "more")):
-        with pytest.raises(UsageError, match=r"has other derived tables: .*: (by_name|more)") as refused:
+def test_a_config_with_other_tables_and_derived_tables_names_the_commands_in_their_order(tmp_path: Path) -> None:
+    more = BY_NAME.replace("by_name", "more")
+    reads_more = '[[derived]]\nname = "all"\nsql = "SELECT sum(n) AS n FROM more"\n'
+    job = job_of(config_of(tmp_path))
+    require_same(job, config_of(tmp_path))
+    file = str(tmp_path / "job.toml")
+    adds, removes = ["add", "orders", "--derived"], ["remove", "orders", "--derived"]
+    for derived, said, wanted in (
+        (
+            BY_NAME.replace("AS n ", "AS m "),
+            "would be another",
+            [[*adds, "by_name", "--replace", "--config", file]],
+        ),
+        ("", "by_name would leave it", [[*removes, "by_name"]]),
+        (BY_NAME + 'target = "x"\n', "another one", [[*removes, "by_name"], [*adds, "by_name", "--config", file]]),
+        (
+            reads_more + more,
+            "more, all would join it, and by_name would leave it",
+            [[*removes, "by_name"], [*adds, "more", "--config", file], [*adds, "all", "--config", file]],
+        ),
+    ):
+        with pytest.raises(UsageError, match=f"has other derived tables: .*{said}") as refused:
             require_same(job, config_of(tmp_path, derived))
+        with typed(refused.value) as hint:
+            assert hint.commands() == wanted
+    items = '[[tables]]\nname = "items"\nkey = ["id"]\n'
+    without = config_of(tmp_path, reads_more + more)
+    (tmp_path / "job.toml").write_text((tmp_path / "job.toml").read_text().replace(items, ""))
+    with pytest.raises(
+        UsageError, match="other tables: more, all would join it, and by_name, items would leave"
+    ) as refused:
+        require_same(job, load(tmp_path / "job.toml"))
+    with typed(refused.value) as hint:
+        assert [one[-1] for one in hint.commands()][::4] == ["by_name"]
+        assert hint.commands()[-1] == ["remove", "orders", "--table", "items"]
+    with pytest.raises(UsageError) as refused:
+        require_same(job, without, known=False)
     with typed(refused.value) as hint:
         hint.says("undo these changes")
-        require_same(job, config_of(tmp_path))
+        require_same(job, config_of(tmp_path), known=False)
 
 
 def test_jobs_without_derived_tables_have_the_fingerprint_that_they_had(tmp_path: Path) -> None:

@@ -1,0 +1,325 @@
+"""`add --derived`, `remove --derived`: a derived table joins, changes or leaves a job, or nothing changes."""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import duckdb
+import pytest
+from half_done import CONFIG
+from hint_scene import Scene, scene
+from hint_typed import typed
+
+import backfill_cli as bf
+from backfill_cli.catalog import Claim
+from backfill_cli.config import from_stored
+from backfill_cli.engine.job.derived import prepare_derived
+from backfill_cli.engine.job.ownership import forget_strays
+from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop.ports import job_of
+from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.redefine import redefined
+from backfill_cli.errors import Fatal
+from backfill_cli.model.codec import encode
+from backfill_cli.model.job import JobState
+
+__all__ = ["scene"]
+
+pytestmark = pytest.mark.seconds
+
+BY_NAME = (
+    '[[derived]]\nname = "by_name"\nkey = ["name"]\nsql = "SELECT name, count(*) AS n FROM orders GROUP BY 1"\n'
+)
+TOTAL = '[[derived]]\nname = "total"\nsql = "SELECT sum(n) AS n FROM by_name"\n'
+IDS = BY_NAME.replace("count(*) AS n", "max(id) AS last")
+FILE = "job.toml"
+
+
+@pytest.fixture
+def s(scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """The job `orders`, caught up and stopped; its table in the sink has three rows."""
+    made = scene("derived")
+    made.catch_up()
+    with made.catalog.claim("orders", "test", 5) as claim:
+        claim.store.redefine(made.job.config, made.job.until, str(made.folder / FILE))
+    made.sql(made.sink, "INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'b')")
+    return made
+
+
+def says(s: Scene, *sections: str) -> None:
+    (s.folder / FILE).write_text(CONFIG + "".join(sections))
+
+
+def typed_in(s: Scene, *words: str) -> str:
+    done = s.run(*words)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def run(s: Scene, commands: int = 1) -> list[str]:
+    """What a run does with commands that redefine the job: it takes them, and recovers. Returns what it told."""
+    said: list[object] = []
+    with s.catalog.claim("orders", "test", 5) as claim:
+        for state in (JobState.STARTING, JobState.RUNNING):
+            claim.store.become(state, "")
+        for _ in range(commands):
+            taken(s, claim, said.append)
+        claim.store.become(JobState.STOPPING, "")
+        claim.store.become(JobState.STOPPED, "asked")
+    return list(map(str, said))
+
+
+def taken(s: Scene, claim: Claim, tell: Callable[[object], None]) -> None:
+    job = s.catalog.definition("orders")
+    config = from_stored(job.config)
+    with Resources(config) as resources, ExitStack() as opened:
+        resources.upstream.restore(job.pin)
+        job, _, after = redefined(job, config, resources, claim.store, s.catalog, opened, tell, claim.token)
+        recovered(s, claim, after)
+        assert job == s.catalog.definition("orders")
+
+
+def recovered(s: Scene, claim: Claim, resources: Resources) -> None:
+    """As a run of the job begins."""
+    job = s.catalog.definition("orders")
+    stager: Any = SimpleNamespace(  # what is promised has no rows
+        intact=lambda *_: True, folder=lambda *_: "", current_folder=lambda *_: "", discard=lambda *_: None
+    )
+    committed = claim.store.load().committed
+    resources.sink.prepare("orders", job.tables, into_existing=True)
+    prepare_derived(job, committed.sink_schemas, resources)
+    forget_strays(job, committed, resources.sink, lambda _said: None)
+    recover(job_of(job, claim.token), claim.store, resources.sink, stager, 700)
+
+
+def begins(s: Scene) -> None:
+    """A run of the job begins, and ends before its loop."""
+    config = from_stored(s.catalog.definition("orders").config)
+    with s.catalog.claim("orders", "test", 5) as claim, Resources(config) as after:
+        recovered(s, claim, after)
+
+
+def rows(s: Scene, table: str) -> list[tuple[Any, ...]]:
+    with duckdb.connect(str(s.sink), read_only=True) as db:
+        return db.execute(f"SELECT * FROM {table} ORDER BY ALL").fetchall()
+
+
+def there(s: Scene, table: str) -> bool:
+    with duckdb.connect(str(s.sink), read_only=True) as db:
+        return bool(db.execute("FROM duckdb_tables() WHERE table_name = ?", [table]).fetchall())
+
+
+def agreed(s: Scene) -> set[str]:
+    """What the sink knows, each at the catalog's checkpoint; the sink's definition is the catalog's."""
+    sink = s.config.open_sink()
+    found = {name: one.epoch for name, one in sink.committed("orders").items()}
+    assert set(found.values()) == {s.catalog.job("orders").epoch}
+    saved = sink.saved("orders")
+    assert saved is not None
+    assert saved.definition == encode(s.catalog.definition("orders"))
+    return set(found)
+
+
+def test_a_derived_table_joins_changes_and_leaves_a_job(s: Scene) -> None:
+    says(s, TOTAL, BY_NAME)
+    hint = s.refused("start", "--config", FILE)
+    with typed(hint) as asked:
+        first, second = asked.commands()
+        assert [one[3] for one in (first, second)] == ["by_name", "total"], "each after what it reads"
+        assert "orders.name ─→ name" in typed_in(s, *first)
+        (said,) = run(s)
+        typed_in(s, *second)
+        run(s)
+    assert said.endswith(": the job goes on with the derived tables that it has now")
+    assert rows(s, "by_name") == [("a", 1), ("b", 2)]
+    assert rows(s, "total") == [(3,)]
+    assert agreed(s) == {"orders", "by_name", "total"}
+
+    changed = BY_NAME.replace("count(*)", "10 * count(*)"), TOTAL.replace("sum(n) AS n", "sum(n) / 4 AS n")
+    says(s, *changed)
+    with typed(s.refused("set", "--config", FILE)) as asked:
+        first, second = asked.commands()
+        assert first[4] == second[4] == "--replace"
+        typed_in(s, *first)
+        run(s)
+        assert rows(s, "total") == [(30,)], "it reads the other"
+        assert rows(s, "by_name") == [("a", 10), ("b", 20)]
+        typed_in(s, *second)
+        run(s)
+    assert rows(s, "total") == [(7.5,)], "of another type"
+    assert agreed(s) == {"orders", "by_name", "total"}
+
+    says(s)
+    with typed(s.refused("set", "--config", FILE)) as asked:
+        first, second = asked.commands()
+        assert [one[0] for one in (first, second)] == ["remove", "remove"]
+        typed_in(s, *first)
+        run(s)
+        typed_in(s, *second, "--with-rows", "--confirm", "orders")
+        run(s)
+    assert rows(s, "total") == [(7.5,)], "it stays as it is"
+    assert not there(s, "by_name")
+    assert agreed(s) == {"orders"}
+    assert "derived" not in json.loads(s.catalog.definition("orders").fingerprint)
+    typed_in(s, "set", "--config", FILE)
+
+
+def test_python_adds_and_removes_them(s: Scene) -> None:
+    job = bf.Job.from_toml(FILE)
+    says(s, BY_NAME)
+    assert job.add_derived("by_name").table == "by_name"
+    run(s)
+    assert rows(s, "by_name") == [("a", 1), ("b", 2)]
+    says(s, IDS)
+    job.add_derived("by_name", FILE, replace=True)
+    run(s)
+    assert rows(s, "by_name") == [("a", 1), ("b", 3)]
+    job.remove_derived("by_name", with_rows=True, confirm="orders")
+    run(s)
+    assert not there(s, "by_name")
+
+
+def test_what_cannot_be_added_is_refused_by_name_and_has_changed_nothing(s: Scene) -> None:
+    says(s, BY_NAME, TOTAL)
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    run(s)
+
+    def refused(section: str, said: str, *more: str, name: str = "more") -> Any:
+        says(s, *[BY_NAME] * (name != "by_name"), section.replace("by_name", name, 1))
+        hint = s.refused("add", "orders", "--derived", name, *more)
+        assert said in s.run("add", "orders", "--derived", name, *more).stderr.replace("\n", " ")
+        return typed(hint)
+
+    with refused(BY_NAME, "'by_name', as the config has it", name="by_name") as asked:
+        assert asked.commands() == [["verify", "orders", "--table", "by_name", "--fix"]]
+    with refused(IDS, "with another SELECT, key or target", name="by_name") as asked:
+        pass_again(s, asked, IDS)
+    elsewhere = IDS + 'target = "elsewhere"\n'
+    with refused(elsewhere, "is in by_name, not in elsewhere", "--replace", name="by_name") as asked:
+        assert [one[0] for one in asked.commands()] == ["remove", "add"]
+        asked.says('set derived.target = "by_name"')
+    with refused(BY_NAME, "derived table 'more' does not exist; derived tables: by_name", "--replace") as asked:
+        (words,) = asked.commands()
+        assert words[:4] == ["add", "orders", "--derived", "more"]
+        assert "--replace" not in words
+    says(s, BY_NAME.replace("by_name", "more", 1) + 'target = "by_name"\n')
+    with typed(s.refused("add", "orders", "--derived", "more")) as asked:
+        asked.says("name another target")
+    others = CONFIG.replace('[[tables]]\nname = "orders"', '[[tables]]\nname = "others"')
+    (s.folder / FILE).write_text(others + BY_NAME.replace("by_name", "orders", 1) + 'target = "free"\n')
+    with typed(s.refused("add", "orders", "--derived", "orders")) as asked:
+        asked.says("give it another name")
+    with refused(BY_NAME.replace("FROM orders", "FROM nonesuch"), "nonesuch") as asked:
+        asked.says("read one of these")
+    with refused(BY_NAME.replace("count(*)", "random()"), "its value is of the moment") as asked:
+        asked.says("use a column of the rows")
+    s.sql(s.sink, "CREATE TABLE more AS SELECT 1 AS a")
+    with refused(BY_NAME, "more exists, with rows that are not this job's") as asked:
+        asked.says("name another target")
+    says(s)
+    with typed(s.refused("add", "orders", "--derived", "more")) as asked:
+        asked.says("write its [[derived]] section there")
+    with typed(s.refused("add", "orders")) as asked:
+        asked.says("--derived NAME")
+    with typed(s.refused("add", "orders", "--table", "more", "--replace")) as asked:
+        asked.says("--derived NAME --replace")
+    with typed(s.refused("add", "orders", "--derived", "more", "--into-existing")) as asked:
+        asked.says("leave out --into-existing")
+
+
+def pass_again(s: Scene, asked: Any, section: str) -> None:
+    (words,) = asked.commands()
+    assert words[-1] == "--replace"
+    says(s, section)
+    typed_in(s, *words)
+    run(s)
+    says(s, BY_NAME)
+    typed_in(s, *words)
+    run(s)
+
+
+def test_what_cannot_be_removed_is_refused_by_name_and_has_changed_nothing(s: Scene) -> None:
+    says(s, BY_NAME, TOTAL)
+    for name in ("by_name", "total"):
+        typed_in(s, "add", "orders", "--derived", name)
+        run(s)
+    with typed(s.refused("remove", "orders", "--derived", "by_name")) as asked:
+        assert asked.commands() == [["remove", "orders", "--derived", "total"]]
+    with typed(s.refused("remove", "orders", "--derived", "by_nam")) as asked:
+        assert asked.commands() == [["status", "orders"]]
+    with typed(s.refused("remove", "orders", "--table", "total")) as asked:
+        assert asked.commands() == [["remove", "orders", "--derived", "total"]]
+    with typed(s.refused("remove", "orders")) as asked:
+        asked.says("--derived NAME")
+    with typed(s.refused("remove", "orders", "--derived", "total", "--with-rows")) as asked:
+        (words,) = asked.commands()
+        typed_in(s, *words)
+        run(s)
+    assert not there(s, "total")
+
+
+def test_rows_that_could_not_be_filled_refuse_the_command_at_its_barrier_and_the_job_goes_on(s: Scene) -> None:
+    says(s, BY_NAME, IDS.replace("by_name", "twice").replace("max(id) AS last", "id").replace("GROUP BY 1", ""))
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    run(s)
+    before = s.catalog.definition("orders")
+    typed_in(s, "add", "orders", "--derived", "twice")
+    (refused,) = run(s)
+    assert "its key (name) has duplicates: (b) 2 times" in refused
+    assert agreed(s) == {"orders", "by_name"}
+    assert before == s.catalog.definition("orders")
+    assert not there(s, "twice")
+
+
+@pytest.mark.parametrize(
+    "point", ["derived-checked", "derived-prepared", "derived-renewed", "redefinition-checked", "redefined"]
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_a_kill_on_the_way_leaves_it_in_or_out(s: Scene, point: str, again: bool) -> None:
+    if again:
+        says(s, BY_NAME)
+        typed_in(s, "add", "orders", "--derived", "by_name")
+        run(s)
+    elif point == "derived-renewed":
+        return
+    says(s, IDS)
+    typed_in(s, "add", "orders", "--derived", "by_name", *(["--replace"] if again else []))
+
+    class Killed(BaseException): ...
+
+    def hit(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as dies:
+        for module in ("engine.loop.redefine", "engine.job.derived"):
+            dies.setattr(f"backfill_cli.{module}.hit", hit)
+        with pytest.raises(Killed):
+            run(s)
+    if again and point != "redefined":
+        assert rows(s, "by_name") == [("a", 1), ("b", 2)]
+    begins(s)
+    if point != "redefined":
+        run(s)  # the command is still there
+    assert rows(s, "by_name") == [("a", 1), ("b", 3)]
+    assert agreed(s) == {"orders", "by_name"}
+
+
+def test_one_that_cannot_be_computed_any_more_leaves_before_the_run_begins(s: Scene) -> None:
+    number = BY_NAME.replace("count(*)", "sum(CAST(name AS INTEGER))")
+    s.sql(s.sink, "UPDATE orders SET name = CAST(id AS VARCHAR)")
+    says(s, number)
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    run(s)
+    s.sql(s.sink, "UPDATE orders SET name = 'x' WHERE id = 2")
+    s.sql(s.sink, "DROP TABLE by_name")
+    with pytest.raises(Fatal, match="'by_name' cannot be computed") as refused:
+        begins(s)
+    with typed(refused.value) as asked:
+        remove, resume = asked.commands()
+        assert resume == ["resume", "orders"]
+        typed_in(s, *remove)
+        run(s)
+    assert agreed(s) == {"orders"}
