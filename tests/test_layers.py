@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": SHARED | {"__init__"},
     "cdc": SHARED | {"contracts", "spark", "formats"},
     "formats": SHARED | {"contracts", "spark"},
-    "lake": SHARED | {"contracts", "spark", "formats"},
+    "lake": SHARED | {"contracts", "derived", "failpoint", "spark", "formats"},
     "schema_registry": SHARED | {"contracts"},
     "decode": SHARED | {"contracts", "spark", "formats", "schema_registry"},
     "upstreams": SHARED

@@ -38,6 +38,7 @@ class SinkTable:
     side: one of our own tables beside the job's, named `_backfill_…`: it holds rows that could not be read.
     place: where all rows come from a log, which can begin after a row's insert: the columns that hold partition
     and offset of a row's newest record, if the table has them as they are. None where a snapshot has all rows.
+    derived: a derived table: columns of its key can be NULL; one without a key has one row.
     """
 
     name: str
@@ -47,11 +48,12 @@ class SinkTable:
     plain_inserts: bool = True
     side: bool = False
     place: tuple[str, ...] | None = None
+    derived: bool = False
 
 
 def derived_table(derived: Derived) -> SinkTable:
     """A derived table as far as its place is concerned: without columns."""
-    return SinkTable(derived.name, derived.target, derived.key, "{}")
+    return SinkTable(derived.name, derived.target, derived.key, "{}", derived=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How the two engines spell what a reach is made of: quoting, and a row that one relation shares with another."""
+"""How the engines spell what a reach is made of: quoting, and a row that one relation shares with another."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,10 @@ class Engine:
     """dialect: its name in sqlglot. ignores_case: of names. semi: whether it has SEMI JOIN, which it plans well.
 
     compares_null: whether it can hash IS NOT DISTINCT FROM. tries: whether TRY(…) is NULL for what fails.
-    types: SQL of the types of the columns of a table, {}, in order, without their modifiers. moments: whether
-    the text 'today' can be read as a date. folds_all: whether names have no case in letters outside ASCII either.
+    types: SQL of the types of the columns of a table, {}, in order, without their modifiers; "" where the caller
+    knows them. moments: whether the text 'today' can be read as a date. folds_all: whether names have no case in
+    letters outside ASCII either. quote: of identifiers. lenient: whether it casts a value in a comparison by
+    itself, which can fail for another row.
     """
 
     dialect: str
@@ -24,9 +26,11 @@ class Engine:
     types: str
     moments: bool = False
     folds_all: bool = False
+    quote: str = '"'
+    lenient: bool = False
 
     def quoted(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
+        return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
 
     def listed(self, names: Sequence[str]) -> str:
         return ", ".join(map(self.quoted, names))
@@ -68,5 +72,17 @@ ENGINES = {
         "WHERE attrelid = '{}'::pg_catalog.regclass AND attnum > 0 ORDER BY attnum",
         moments=True,
     ),
+    "spark": Engine(
+        "spark",
+        ignores_case=True,
+        semi=True,
+        compares_null=True,
+        tries=False,
+        types="",
+        moments=True,  # DATE 'today'
+        folds_all=True,
+        quote="`",
+        lenient=True,
+    ),
 }
-"""By the sink's type."""
+"""By the sink's type; lakes have Spark's."""

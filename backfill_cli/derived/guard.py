@@ -19,30 +19,32 @@ _SURE = (
     *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is, exp.And, exp.Or, exp.Not),
 )
 """What has a value for all values that it is made of."""
+_SURE_OF_ANY = (exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.DataType)
+"""The same where a value is cast by itself, to compare or to pass it: 'x' = 1 fails."""
 
 
 def guarded(select: Select, item: Item, engine: Engine) -> str | None:
     """SQL with the item's value for each row of the SELECT, which fails for no other row; None: there is none."""
     if engine.tries:
         return item.text if isinstance(item.tree, (exp.Column, exp.Literal)) else f"TRY({item.text})"
-    if _sure(select, item.tree):
+    if _sure(select, item.tree, engine):
         return item.text
-    conditions = list(_conditions(select, item.tree))
+    conditions = list(_conditions(select, item.tree, engine))
     if None in conditions:
         return None
     tests = " AND ".join(filter(None, conditions))
     return f"CASE WHEN {tests} THEN {item.text} END" if tests else item.text
 
 
-def _sure(select: Select, tree: exp.Expr) -> bool:
+def _sure(select: Select, tree: exp.Expr, engine: Engine) -> bool:
     for node in tree.walk():
         if isinstance(node, exp.Column):
-            if not all(_sure(inner, item.tree) for inner, item in _within(select, node)):
+            if not all(_sure(inner, item.tree, engine) for inner, item in _within(select, node)):
                 return False
         elif isinstance(node, exp.Cast):
             if not node.to.is_type("text"):
                 return False
-        elif not isinstance(node, _SURE):
+        elif not isinstance(node, _SURE_OF_ANY if engine.lenient else _SURE):
             return False
     return True
 
@@ -56,14 +58,14 @@ def _within(select: Select, column: exp.Column) -> Iterator[tuple[Select, Item]]
                 yield inner, inner.items[at]
 
 
-def _conditions(select: Select, tree: exp.Expr) -> Iterator[str | None]:
+def _conditions(select: Select, tree: exp.Expr, engine: Engine) -> Iterator[str | None]:
     """SQL of what holds for the rows of the SELECT, as far as the expression needs it; None: it cannot be said."""
     of = {column.table for column in tree.find_all(exp.Column)}
     missing = missing_leaves(select)
     if select.where:
         yield f"({select.where})"
     for at, leaf in enumerate(select.leaves):
-        on = _on(select, at)
+        on = _on(select, at, engine)
         if at in missing:
             if leaf.name in of:
                 yield f"({on} OR {key} IS NULL)" if (key := _never_null(leaf)) else None
@@ -71,15 +73,15 @@ def _conditions(select: Select, tree: exp.Expr) -> Iterator[str | None]:
             yield on
     for column in tree.find_all(exp.Column):
         for inner, item in _within(select, column):
-            if not _sure(inner, item.tree) and (inner.where or len(inner.leaves) > 1):
+            if not _sure(inner, item.tree, engine) and (inner.where or len(inner.leaves) > 1):
                 yield None
 
 
-def _on(select: Select, at: int) -> str:
+def _on(select: Select, at: int, engine: Engine) -> str:
     """SQL of the condition by which a leaf is joined."""
     leaf = select.leaves[at] if at else select.leaves[min(1, len(select.leaves) - 1)]
     if leaf.using and leaf.condition is not None:
-        return f"({leaf.condition.sql(dialect='postgres')})"
+        return f"({leaf.condition.sql(dialect=engine.dialect)})"
     return f"({leaf.test})" if leaf.test else ""
 
 

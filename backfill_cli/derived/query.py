@@ -35,7 +35,8 @@ class Leaf:
     test: the same without ON.
 
     text: itself, without the alias. alias: what follows that. name: its name in the SELECT, as it is compared.
-    columns: their names, as they are compared, and as SQL. using: the columns of USING, as SQL.
+    columns: their names, as they are compared, and as SQL. using: the columns of USING, as SQL. qualifier: SQL of
+    its name.
     """
 
     source: Union[Base, "Select", "All", Values]
@@ -43,16 +44,12 @@ class Leaf:
     alias: str
     name: str
     columns: tuple[tuple[str, str], ...]
+    qualifier: str
     joined: str = ""
     on: str = ""
     test: str = ""
     condition: exp.Expr | None = None
     using: tuple[str, ...] = ()
-
-    @property
-    def qualifier(self) -> str:
-        """SQL of its name."""
-        return '"' + self.name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)

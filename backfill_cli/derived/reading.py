@@ -497,7 +497,7 @@ class _Reader:
                     self.refuse(
                         f"{self.shown(begin, end)}: its columns have no names", "name them: (VALUES …) AS v(a, b)"
                     )
-                return Leaf(Values(), self.piece(begin, end), alias, name, columns)
+                return Leaf(Values(), self.piece(begin, end), alias, name, columns, self.engine.quoted(name))
             return self._nested(self.query(begin + 1, end - 1, scope), begin, end, name, alias, columns)
         at = begin
         while at + 1 < on_at and tokens[at + 1].token_type == TokenType.DOT:
@@ -516,7 +516,9 @@ class _Reader:
         self.splices.append((tokens[begin].start, tokens[at].end + 1, instead))
         there = tuple((self._folded(one), self.engine.quoted(one)) for one in base.columns)
         columns = (*columns, *there[len(columns) :])
-        return Leaf(base, base.sql, alias or f" AS {self.engine.quoted(parts[-1])}", name or parts[-1], columns)
+        name = name or parts[-1]
+        called = alias or f" AS {self.engine.quoted(name)}"
+        return Leaf(base, base.sql, called, name, columns, self.engine.quoted(name))
 
     def _only_values(self, start: int, end: int) -> None:
         tree = self._tree(start, end)
@@ -544,7 +546,8 @@ class _Reader:
                 "make it a [[derived]] of its own, and read that one here",
             )
         there = tuple((one.name, self.engine.quoted(one.name)) for one in query.items)
-        return Leaf(query, self.piece(begin, end), alias, name, (*columns, *there[len(columns) :]))
+        columns = (*columns, *there[len(columns) :])
+        return Leaf(query, self.piece(begin, end), alias, name, columns, self.engine.quoted(name))
 
     def _alias(self, at: int, stop: int) -> tuple[str, str, tuple[tuple[str, str], ...]]:
         """The name after something in FROM, its text, and the columns that it lists."""

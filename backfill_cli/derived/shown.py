@@ -47,7 +47,7 @@ def _joined(select: Select) -> Iterator[tuple[str, str]]:
                 yield from ((left.table, left.name), (right.table, right.name))
     for at, leaf in enumerate(select.leaves):
         for name in leaf.using:
-            yield from ((other.name, name.strip('"')) for other in select.leaves[: at + 1])
+            yield from ((other.name, name.strip('"`')) for other in select.leaves[: at + 1])
 
 
 def notes_of(one: Maintained, types: Mapping[str, str]) -> tuple[str, ...]:

@@ -109,10 +109,12 @@ def merge_sql(
     columns and has no row to change is not inserted: see `refuse_lost`.
     """
     names = names_of(table.schema)
-    matches = [f"t.{backticked(name)} = s.{backticked(name)}" for name in table.key]
+    same = "<=>" if table.derived else "="
+    matches = [f"t.{backticked(name)} {same} s.{backticked(name)}" for name in table.key]
     if bounds is not None:
         first, kind = f"t.{backticked(table.key[0])}", columns_of(table.schema)[table.key[0]]["type"]
-        matches += [f"{first} >= {point_sql(bounds[0], kind)}", f"{first} <= {point_sql(bounds[1], kind)}"]
+        within = f"{first} >= {point_sql(bounds[0], kind)} AND {first} <= {point_sql(bounds[1], kind)}"
+        matches.append(f"({within} OR {first} IS NULL)" if table.derived else within)
 
     def value(name: str) -> str:
         if name not in partial:

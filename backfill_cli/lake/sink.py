@@ -2,20 +2,33 @@
 
 import json
 import time
+import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkCapabilities, SinkCopy, SinkTable, Survey
+from backfill_cli.contracts import (
+    ComparedDerived,
+    EpochCommit,
+    SavedJob,
+    Sink,
+    SinkCapabilities,
+    SinkCopy,
+    SinkTable,
+    Survey,
+)
 from backfill_cli.contracts.refusals import gone, marker_gone, no_record, other_type
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command, of_table
 from backfill_cli.formats.digests import DIALECT, words_digest
 from backfill_cli.lake.blobs import Blobs
+from backfill_cli.lake.derived import LakeDerives, record_of
 from backfill_cli.lake.state import Claim, JobRecord, JobState
-from backfill_cli.model.checkpoint import Marker, Owner
+from backfill_cli.model.checkpoint import ANEW, Marker, Owner
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges, Word, and_sampled, range_sql, spec_of
 from backfill_cli.model.schema import Columns, fields_of, same_type, shown
 from backfill_cli.spark.api import DataFrame, F, SparkSession
@@ -31,6 +44,9 @@ Version = TypeVar("Version")
 Reads = Callable[[SparkSession, SinkTable], DataFrame]
 """All rows of a table at its version, with the types of the table's Spark schema."""
 
+Compares = Callable[[Derived, Sequence[Derived], Sequence[SinkTable], int], ComparedDerived]
+"""See `SinkCopy.compare`."""
+
 
 class LakeSink(Sink):
     """The part of `contracts.Sink` that does not depend on the format. Tables commit one by one.
@@ -41,9 +57,16 @@ class LakeSink(Sink):
     capabilities = SinkCapabilities(transactional=False, partial=True)
     holder: str
     """What holds the job's tables, for messages."""
+    replaces_columns = False
+    """Whether a commit can give a table other columns together with its rows."""
 
     def __init__(self) -> None:
         self._states: dict[str, JobState] = {}
+        self.derives = LakeDerives(self)
+
+    def session(self) -> SparkSession:
+        """The run's."""
+        return self._session()
 
     def use(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
@@ -62,22 +85,52 @@ class LakeSink(Sink):
         """The marker of one of the job's tables; None if the table does not exist."""
 
     @abstractmethod
-    def _now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
+    def now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
         """The newest version of one of the job's tables, and its marker there; None if it does not exist."""
 
     @abstractmethod
-    def _commit(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
+    def commit_table(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
         """As `commit`, for one table."""
 
     @abstractmethod
-    def _rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
+    def rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
         """All rows of a table at a version, see `Reads`."""
 
     @abstractmethod
-    def _fault(self, claim: Claim, version: int | None) -> BackfillError | None:
+    def columns_at(self, table: SinkTable) -> Columns | None:
+        """The columns of what is at the table's place; None if there is no table."""
+
+    @abstractmethod
+    def has_rows(self, table: SinkTable) -> bool:
+        """Whether the table at this table's place has rows. It exists."""
+
+    @abstractmethod
+    def claim_at(self, table: SinkTable) -> Claim:
+        """The place of a table of which the job keeps no marker, for reading it."""
+
+    @abstractmethod
+    def refuse_other_job(self, job: str, table: SinkTable) -> None:
+        """Raises for a table's place that another job, or another table of the job, has."""
+
+    @abstractmethod
+    def only_ours(self, job: str, claim: Claim, since: int | None, now: int | None) -> bool:
+        """Whether all commits after the version `since`, up to `now`, are the job's, or changed no row.
+
+        False if the table's history does not show it.
+        """
+
+    @abstractmethod
+    def begin(self, job: str, table: str, claim: Claim) -> None:
+        """The table shows that the claim is one of the job, at epoch 0 and the claim's token."""
+
+    def require_keeps(self, derived: Sequence[Derived]) -> None:
+        """Raises UsageError where the sink's options leave no place for derived tables."""
+
+    @abstractmethod
+    def fault(self, claim: Claim, version: int | None) -> BackfillError | None:
         """What is wrong with the files of a table at a version; None if nothing is."""
 
-    def _identity(self, claim: Claim, version: int | None) -> object:
+    def identity(self, claim: Claim, version: int | None) -> object:
         """What identifies a table's version."""
         return version
 
@@ -92,7 +145,7 @@ class LakeSink(Sink):
     def _record(self, job: str) -> JobRecord | None:
         return None if self._folder() is None else self._state(job).record()
 
-    def _claims(self, job: str) -> Mapping[str, Claim]:
+    def claims(self, job: str) -> Mapping[str, Claim]:
         record = self._record(job)
         return {} if record is None else record.claims
 
@@ -107,17 +160,61 @@ class LakeSink(Sink):
         if (record := self._record(job)) is None:
             return {}
         found = {table: self._marker(record, table, claim) for table, claim in record.claims.items()}
+        found |= {
+            table: self.unfilled(claim)
+            for table, claim in record.claims.items()
+            if claim.derived and not ((marker := found[table]) and marker.epoch)
+        }
         there = {table: marker for table, marker in found.items() if marker is not None}
         return {**record.dropped, **there}
 
     def commit(self, commit: EpochCommit) -> None:
-        claims = self._claims(commit.job)
+        claims = self.claims(commit.job)
+        self.derives.require_free(commit, claims)
         for table in commit.tables:
             if commit.only is None or table.name in commit.only:
                 if table.name not in claims:
                     raise marker_gone(commit, table.name, self.holder)
                 with of_table(table.name):
-                    self._commit(commit, table, claims[table.name])
+                    self.commit_table(commit, table, claims[table.name])
+        self.derives.keep(commit, self._state(commit.job))
+
+    def claim_derived(self, job: str, tables: Sequence[SinkTable]) -> None:
+        """The job has these places; the tables are created by the commit that fills them."""
+        token = max((marker.token for marker in self.committed(job).values()), default=0)
+        claims = {
+            one.name: replace(self.claim_at(one), id=uuid.uuid4().hex[:12], token=token, derived=True)
+            for one in tables
+        }
+        self._state(job).change(lambda record: replace(record, claims={**record.claims, **claims}))
+
+    def claim_anew(self, job: str, table: str) -> None:
+        """A derived table's marker is at epoch 0, and the next commit fills it; what it holds stays until then.
+
+        One that was never filled stays so.
+        """
+        before, marker = self.claims(job).get(table), self.committed(job).get(table)
+        if before is None or not self.was_filled(job, before):
+            return
+        after = replace(before, id=uuid.uuid4().hex[:12], token=before.token, anew=True)
+        if marker is not None:
+            after = replace(after, token=marker.token)
+
+        def claimed(record: JobRecord) -> JobRecord:
+            dropped = {name: one for name, one in record.dropped.items() if name != table}
+            return replace(record, claims={**record.claims, table: after}, dropped=dropped)
+
+        self._state(job).change(claimed)
+        record_of(self._state(job), before).delete_all()
+        self.begin(job, table, after)
+
+    def unfilled(self, claim: Claim) -> Marker:
+        """The marker of a derived table that waits for a commit."""
+        return Marker(0, claim.token, ANEW if claim.anew else "")
+
+    def was_filled(self, job: str, claim: Claim) -> bool:
+        """Whether a commit was about to fill this derived table, so that a table at its place is the job's."""
+        return claim.anew or bool(record_of(self._state(job), claim).names())
 
     def leave(self, job: str, tables: Sequence[str]) -> None:
         if self._record(job) is not None:
@@ -131,18 +228,42 @@ class LakeSink(Sink):
     @contextmanager
     def copied(self, job: str, live: bool, folder: Path) -> Iterator["LakeCopy"]:
         """See `contracts.SinkExtras`. Nothing is copied: versions do not change. Raises as `at_one_epoch`."""
-        claims, state = self._claims(job), self._state(job)
+        claims, state = self.claims(job), self._state(job)
+        waiting = set[str]()
 
         def look() -> Mapping[str, tuple[int | None, Marker] | None]:
-            return {table: self._now(job, table, claim) for table, claim in claims.items()}
+            found = {table: self.now(job, table, claim) for table, claim in claims.items()}
+            waiting.clear()
+            for table, now in found.items():
+                if claims[table].derived and (now is None or not now[1].epoch):
+                    waiting.add(table)
+            return {table: now for table, now in found.items() if now is not None or table not in waiting}
 
-        versions, marker = at_one_epoch(job, state, look, live)
+        versions, marker = at_one_epoch(job, state, look, live, waiting)
+
+        def reads(spark: SparkSession, table: SinkTable) -> DataFrame:
+            if table.name in versions:
+                return self.rows(spark, table, claims[table.name], versions[table.name])
+            claim = self.claim_at(table)  # of one that is set aside, which nobody writes
+            now = self.now(job, table.name, claim)
+            if now is None:
+                raise gone(f"table {table.name!r} of the sink", job)
+            return self.rows(spark, table, claim, now[0])
+
+        def compare(
+            derived: Derived, others: Sequence[Derived], tables: Sequence[SinkTable], named: int
+        ) -> ComparedDerived:
+            there, claim = derived.name in versions, claims[derived.name]
+            filled = derived.name not in waiting if there else not claim.anew and self.was_filled(job, claim)
+            return self.derives.compare(derived, others, tables, named, reads, there, filled)
+
         yield LakeCopy(
             session_beside(self._session()),
-            lambda spark, table: self._rows(spark, table, claims[table.name], versions[table.name]),
+            reads,
             None if marker is None else state.saved(marker),
-            {name: self._identity(claims[name], version) for name, version in versions.items()},
-            lambda name: self._fault(claims[name], versions[name]),
+            {name: self.identity(claims[name], version) for name, version in versions.items()},
+            lambda name: self.fault(claims[name], versions[name]),
+            compare,
         )
 
 
@@ -169,8 +290,17 @@ class LakeCopy(SinkCopy):
         saved: SavedJob | None,
         versions: Mapping[str, object],
         fault: Callable[[str], BackfillError | None],
+        compare: Compares | None = None,
     ) -> None:
         self._spark, self._reads, self._saved, self._versions, self._fault = spark, reads, saved, versions, fault
+        self._compare = compare
+
+    def compare(
+        self, derived: Derived, others: Sequence[Derived], tables: Sequence[SinkTable], named: int
+    ) -> ComparedDerived:
+        if self._compare is None:
+            return super().compare(derived, others, tables, named)
+        return self._compare(derived, others, tables, named)
 
     def saved(self) -> SavedJob | None:
         return self._saved
@@ -225,11 +355,16 @@ class LakeCopy(SinkCopy):
 
 
 def at_one_epoch(
-    job: str, state: JobState, look: Callable[[], Mapping[str, tuple[Version, Marker] | None]], live: bool
+    job: str,
+    state: JobState,
+    look: Callable[[], Mapping[str, tuple[Version, Marker] | None]],
+    live: bool,
+    unfilled: Collection[str] = (),
 ) -> tuple[Mapping[str, Version], Marker | None]:
     """(table → the version to read, their marker): all tables are at the marker's epoch. None: nothing committed.
 
-    look: by table its version now and the marker there; None for a table that does not exist.
+    look: by table its version now and the marker there; None for a table that does not exist. unfilled: derived
+    tables that wait for a commit, as of the last look.
     Raises StateConflict for a table that is gone, and if no runner has the job and its tables are at several
     epochs; Transient if those of a job with a runner are never at the same epoch within PATIENCE_S.
     """
@@ -241,7 +376,7 @@ def at_one_epoch(
         there = {table: one for table, one in found.items() if one is not None}
         if len(there) < len(found):
             raise gone(f"table {next(one for one in found if one not in there)!r} of the sink", job)
-        markers = {table: marker for table, (_, marker) in there.items()}
+        markers = {table: marker for table, (_, marker) in there.items() if table not in unfilled}
         if len({(one.epoch, one.attempt) for one in markers.values()}) <= 1:
             return {table: version for table, (version, _) in there.items()}, next(iter(markers.values()), None)
         if time.monotonic() > deadline:

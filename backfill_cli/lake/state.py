@@ -40,12 +40,15 @@ T = TypeVar("T")
 class Claim:
     """One table of a job. place: where it is, the same text for all spellings. id: of this claim; markers of an
     earlier claim do not count. token: the job's when the table was claimed. branch: the table's branch that the
-    job fills until its cutover; None for the table itself."""
+    job fills until its cutover; None for the table itself. derived: of a derived table, which the commit that
+    fills it creates. anew: it has been filled before, and any next commit fills it."""
 
     place: str
     id: str
     token: int = 0
     branch: str | None = None
+    derived: bool = False
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,10 @@ class JobState:
         """The newest record; None if there is no state of the job. Raises Fatal if a newer backfill wrote it."""
         found = self._newest()
         return found[1] if found else None
+
+    def beside(self, name: str) -> Blobs:
+        """A folder for what is kept of one of the job's tables."""
+        return self._files.below(name)
 
     def change(self, act: Callable[[JobRecord], JobRecord]) -> JobRecord:
         """The record, or a first one, is what `act` makes of it; again if another process was quicker."""

@@ -28,9 +28,8 @@ def derives_of(config: JobConfig, sink: Sink) -> Derives:
     if derives is None:
         kind = config.tree["sink"]["type"]
         raise UsageError(
-            f"derived table {config.derived[0].name!r}: the sink {kind} cannot keep it: it needs one whose tables "
-            "commit in one transaction",
-            in_config('use sink.type "duckdb" or "postgres", or leave [[derived]] out'),
+            f"derived table {config.derived[0].name!r}: the sink {kind} cannot keep it: it needs one that has SQL",
+            in_config('use sink.type "duckdb", "postgres", "delta" or "iceberg", or leave [[derived]] out'),
         )
     return derives
 

@@ -9,7 +9,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, commit_of
 from backfill_cli.engine.loop.recovery import take_back
-from backfill_cli.errors import Fatal, StateConflict, UsageError
+from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.job import Phase
@@ -121,8 +121,8 @@ class Flight(Generic[S]):
             commit.result()
         except (Fatal, UsageError) as refusal:
             ports = self._ports
-            take_back(self._job, ports.store, ports.sink, ports.stager, epoch.checkpoint, refusal)
-            if epoch.plan.refill is None or isinstance(refusal, StateConflict):
+            withdrawn = take_back(self._job, ports.store, ports.sink, ports.stager, epoch.checkpoint, refusal)
+            if epoch.plan.refill is None or not withdrawn:
                 raise
             self.epoch = None
             ports.refills.refused(refusal)  # the job goes on without it

@@ -13,6 +13,7 @@ from backfill_cli.engine.loop.ports import REFILLED, Job, commit_of, record_of
 from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, StateConflict, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
 
@@ -126,7 +127,12 @@ def _keep_promise(
     assert prepared.staged is not None
     if lacks and not stager.intact(prepared.epoch, prepared.staged):
         return _drop(job, start, prepared, has, store)
-    if lacks:
+    behind = [] if lacks else _behind(job, prepared, sink)
+    if behind and not stager.intact(prepared.epoch, prepared.staged):
+        assert sink.extras.derives is not None
+        sink.extras.derives.renew(job.name, behind)  # what they would be computed from is gone: they are filled
+        behind = []
+    if lacks or behind:
         commit = commit_of(job, prepared, start.committed.epoch, stager, only=frozenset(lacks))
         commit = replace(commit, folder=stager.current_folder(prepared.epoch, prepared.staged))
         try:
@@ -135,7 +141,9 @@ def _keep_promise(
             sink.commit(commit)
         except (Fatal, UsageError) as refusal:
             take_back(job, store, sink, stager, prepared, refusal)
-            raise
+            if not (isinstance(refusal, BadData) and _have_it(job, prepared, sink)):
+                raise
+            # a derived table cannot be computed: what corrects the rows can only follow
         hit("recovery-committed")
     splits = {**start.committed.splits, **prepared.splits}
     committed = replace(prepared, splits=splits, plan=None, staged=None)
@@ -148,6 +156,15 @@ def _keep_promise(
         hit("recovery-tells")
     stager.discard(prepared.epoch, prepared.attempt)
     return replace(kept, prepared=telling)
+
+
+def _behind(job: Job, prepared: Checkpoint, sink: Sink) -> list[Derived]:
+    """Derived tables that lack the epoch which the tables have: where these share no transaction."""
+    if sink.capabilities.transactional or not job.derived:
+        return []
+    markers, promise = sink.committed(job.name), (prepared.epoch, prepared.attempt)
+    known = [(one, markers.get(one.name, Marker(0, 0, ""))) for one in job.derived]
+    return [one for one, marker in known if marker.epoch and (marker.epoch, marker.attempt) != promise]
 
 
 def _telling(job: Job, kept: Recovered, sink: Sink, now_ms: int) -> Checkpoint | None:
@@ -196,19 +213,29 @@ def _record(job: Job, prepared: Checkpoint, now_ms: int, mutations: str) -> Epoc
     return record_of(prepared, job.tables, phase, now_ms, what)
 
 
+def _have_it(job: Job, prepared: Checkpoint, sink: Sink) -> bool:
+    """Whether all of the job's own tables are at the epoch."""
+    promise = (prepared.epoch, prepared.attempt)
+    return all((one.epoch, one.attempt) == promise for one in _markers(job, sink).values())
+
+
 def take_back(
     job: Job, store: JobStore, sink: Sink, stager: Stager, prepared: Checkpoint, refusal: Fatal | UsageError
-) -> None:
+) -> bool:
     """Withdraws the prepared epoch; the hint of `refusal`, which ends the run, then says how to continue.
 
-    If the sink's hint is to start over, a resume would fail again. Does nothing after a StateConflict, where one
-    side was restored. Raises BadData when some table has the epoch, Transient when sink or catalog cannot be read
-    now.
+    If the sink's hint is to start over, a resume would fail again. Returns False, and does nothing, after a
+    StateConflict, where one side was restored, and where all tables have the epoch: what is refused is a derived
+    table, and the tables go on without it. Raises BadData when some table has the epoch, Transient when sink or
+    catalog cannot be read now.
     """
     if isinstance(refusal, StateConflict):
-        return
+        return False
     promised = (prepared.epoch, prepared.attempt)
     has = [name for name, marker in _markers(job, sink).items() if (marker.epoch, marker.attempt) == promised]
+    if len(has) == len(job.tables) and has:
+        refusal.hint = refusal.way_on(job.name)
+        return False
     if has:
         lacks = [table.name for table in job.tables if table.name not in has]
         stuck = BadData(
@@ -224,3 +251,4 @@ def take_back(
     stager.discard(prepared.epoch, prepared.attempt)
     refusal.hint = refusal.hint or Hint.of("fix the cause that the message names")
     refusal.hint = refusal.way_on(job.name)
+    return True

@@ -125,6 +125,21 @@ def _actions(where: "Where", version: int) -> list[dict[str, Any]]:
     return actions
 
 
+def wrote_no_row(where: "Where", version: int, app: str) -> bool:
+    """Whether a version changed no row, or was written by an application whose name begins so.
+
+    False if the log does not tell.
+    """
+    try:
+        actions = _actions(where, version)
+    except (OSError, ValueError):
+        return False
+    if any(str(one["txn"].get("appId")).startswith(app) for one in actions if "txn" in one):
+        return True
+    moved = [one[name] for one in actions for name in ("add", "remove") if name in one]
+    return not any(one.get("dataChange", True) for one in moved)
+
+
 def changed_files(where: "Where", versions: Iterable[int]) -> list[Stored]:
     """The files with what these versions changed: of the change feed, or those that were added and removed."""
     made: list[Stored] = []

@@ -130,7 +130,8 @@ def _replace(session: SparkSession, table: SinkTable, where: Where, rows: DataFr
         refuse_lost(table, final)
     if own.OP in final.columns:
         final = final.where(f"{own.OP} = 'U'")
-    final.select(*names).write.format("delta").mode("overwrite").save(where.uri)
+    writer = final.select(*names).write.format("delta").mode("overwrite")
+    (writer.option("overwriteSchema", "true") if table.derived else writer).save(where.uri)
 
 
 def _rows_met(where: Where, table: SinkTable, bounds: Bounds | None) -> int | None:

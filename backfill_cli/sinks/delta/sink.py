@@ -13,9 +13,10 @@ from backfill_cli.contracts import EpochCommit, SinkExtras, SinkTable, Swap
 from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_token, written_too_often
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.failpoint import hit
+from backfill_cli.formats.frames import struct_type
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta import is_name
-from backfill_cli.lake.delta.commits import faulty, stamp
+from backfill_cli.lake.delta.commits import faulty, stamp, wrote_no_row
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.lake.delta.plain import version_files
 from backfill_cli.lake.merge import staged_of
@@ -23,14 +24,14 @@ from backfill_cli.lake.sink import LakeSink
 from backfill_cli.lake.state import Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.cutover import kept_name
-from backfill_cli.model.schema import names_of
+from backfill_cli.model.schema import Columns, columns_of
 from backfill_cli.sinks.delta import DeltaOptions
 from backfill_cli.sinks.delta.adopt import adoptable, linked
 from backfill_cli.sinks.delta.apply import Overtaken, apply, require_unique
 from backfill_cli.sinks.delta.marks import LAST_TOKEN, TRIES, MarkedTable, marks_of, number_of
 from backfill_cli.sinks.delta.restored import Kept
-from backfill_cli.sinks.delta.tables import Folders, Named, create
-from backfill_cli.spark.api import DataFrame, SparkSession
+from backfill_cli.sinks.delta.tables import Folders, Named, create, refuse_other_owner
+from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.names import quoted
 from backfill_cli.spark.object_store import store_errors
 
@@ -39,10 +40,11 @@ class DeltaSink(LakeSink):
     """`contracts.Sink` over folders of Delta tables. Spark writes the rows; metadata is handled without it."""
 
     holder = "folder"
+    replaces_columns = True
 
     def __init__(self, options: DeltaOptions) -> None:
         super().__init__()
-        self.extras = SinkExtras(copied=self.copied, statements=self.statements)
+        self.extras = SinkExtras(copied=self.copied, statements=self.statements, derives=self.derives)
         self._options = options
         self._kept = Kept()
         told = options.table
@@ -75,7 +77,7 @@ class DeltaSink(LakeSink):
     def _marker(self, record: JobRecord, table: str, claim: Claim) -> Marker | None:
         return self._of(record.job, table, claim).marker()
 
-    def _commit(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
+    def commit_table(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
         found = self._tables.marked(commit.job, table, claim)
         held = found.versioned()
         due = is_due(commit, table.name, None if held is None else held[1], self.holder)
@@ -83,7 +85,8 @@ class DeltaSink(LakeSink):
         version, marker = held
         self._kept.require(found, version, marker.epoch)
         if due:
-            self._state(commit.job).save(commit, marker)
+            if not table.derived:  # with a table of the job it has been saved
+                self._state(commit.job).save(commit, marker)
             found.mark(commit.token, commit.epoch, commit.attempt, marker.epoch)
             hit("sink-before-commit")
             self._write(commit, table, found)
@@ -142,18 +145,53 @@ class DeltaSink(LakeSink):
             )
         self._kept.require(found, version, marker.epoch)
 
-    def _now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
+    def now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
         return self._of(job, table, claim).versioned()
 
-    def _rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
+    def rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
+        """Columns that the table gained later are NULL."""
         frame = spark.read.format("delta").option("versionAsOf", version).load(Where.at(claim.place).uri)
-        return frame.select(*(quoted(name) for name in names_of(table.schema)))
+        there = {name.lower() for name in frame.columns}
+        return frame.select(
+            *(
+                quoted(one.name) if one.name.lower() in there else F.lit(None).cast(one.dataType).alias(one.name)
+                for one in struct_type(columns_of(table.schema)).fields
+            )
+        )
 
-    def _fault(self, claim: Claim, version: int | None) -> BackfillError | None:
+    def columns_at(self, table: SinkTable) -> Columns | None:
+        where = self._tables.where(table)
+        return columns_of(where.open().schema().to_json()) if where.exists() else None
+
+    def has_rows(self, table: SinkTable) -> bool:
+        return bool(self._tables.where(table).open().get_add_actions().num_rows)
+
+    def claim_at(self, table: SinkTable) -> Claim:
+        return Claim(self._tables.where(table).identity, "")
+
+    def refuse_other_job(self, job: str, table: SinkTable) -> None:
+        refuse_other_owner(jobs(self._folder()), job, table, self._tables.where(table))
+
+    def only_ours(self, job: str, claim: Claim, since: int | None, now: int | None) -> bool:
+        if since is None or now is None or now < since:
+            return False
+        where = Where.at(claim.place)
+        return all(wrote_no_row(where, at, f"backfill/{job}/") for at in range(since + 1, now + 1))
+
+    def begin(self, job: str, table: str, claim: Claim) -> None:
+        found = self._of(job, table, claim)
+        for _ in range(TRIES):
+            if (held := found.numbered()) is None or found.is_numbered():
+                return
+            if found.write(number_of(claim.token, 0), held[0]):
+                return
+        raise written_too_often(found.where.shown, "its marker")
+
+    def fault(self, claim: Claim, version: int | None) -> BackfillError | None:
         where = Where.at(claim.place)
         return faulty(where, partial(version_files, where, version))
 
-    def _identity(self, claim: Claim, version: int | None) -> str:
+    def identity(self, claim: Claim, version: int | None) -> str:
         """A recreated table has the same version numbers: the identity of the log file distinguishes them."""
         return str((version, stamp(Where.at(claim.place), version or 0)))
 
@@ -190,7 +228,7 @@ class DeltaSink(LakeSink):
 
     def _marked(self, job: str) -> list[MarkedTable]:
         """The tables that the job has claimed, at the places of its claims."""
-        return [self._of(job, *one) for one in self._claims(job).items()]
+        return [self._of(job, *one) for one in self.claims(job).items()]
 
     def _of(self, job: str, table: str, claim: Claim) -> MarkedTable:
         return MarkedTable(job, table, claim, Where.at(claim.place), marks_of(self._folder(), job, claim))

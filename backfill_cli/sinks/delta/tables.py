@@ -117,11 +117,11 @@ class Tables(ABC):
         for table in tables:
             _require_types(table)
             where, claim = self.where(table), own.claims.get(table.name)
-            _refuse_other_owner(records, job, table, where)
+            refuse_other_owner(records, job, table, where)
             if claim is None:
                 _refuse_link(where)
             marker = None if claim is None else self.marked(job, table, claim).marker()
-            lost = claim is not None and marker is None and table.name not in own.dropped
+            lost = claim is not None and marker is None and table.name not in own.dropped and not table.derived
             if lost and JobState(self.state, job).newest_epoch():
                 raise gone(where.shown, job)
             ours = into_existing or (marker is not None and marker.epoch > 0)
@@ -237,7 +237,7 @@ def _parent(path: str) -> str:
     return head or "/"
 
 
-def _refuse_other_owner(records: Iterable[JobRecord], job: str, table: SinkTable, where: Where) -> None:
+def refuse_other_owner(records: Iterable[JobRecord], job: str, table: SinkTable, where: Where) -> None:
     here = where.identity
     for record in records:
         for name, claim in record.claims.items():

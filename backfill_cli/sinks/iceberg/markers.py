@@ -20,6 +20,8 @@ from backfill_cli.model.checkpoint import Marker
 
 MAIN = "main"
 PREFIX = "backfill."
+PART = f"{PREFIX}part"
+"""The property of the snapshots of a commit before its last, which has the marker: the job's name."""
 _REF = re.compile(r"backfill_(?:tag|branch)_(\d+)")
 
 
@@ -80,6 +82,12 @@ def properties(job: str, table: str, claim: Claim, marker: Marker) -> dict[str, 
         "attempt": marker.attempt,
     }
     return {PREFIX + name: value for name, value in told.items()}
+
+
+def is_of(snapshot: Snapshot, job: str) -> bool:
+    """Whether the job wrote this snapshot: a whole commit, or a part of one."""
+    told = summary_of(snapshot)
+    return job in (told.get(f"{PREFIX}job"), told.get(PART))
 
 
 def marker_of(held: Head, claim: Claim) -> Marker:

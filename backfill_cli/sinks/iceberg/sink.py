@@ -20,20 +20,22 @@ from backfill_cli.contracts.refusals import (
     refuse_old_token,
     written_too_often,
 )
-from backfill_cli.errors import BackfillError, Transient
+from backfill_cli.errors import BackfillError, Transient, UsageError, in_config
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.iceberg import metadata
 from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata, run
 from backfill_cli.lake.iceberg.places import Place, settings_of, template
-from backfill_cli.lake.iceberg.types import wanted
+from backfill_cli.lake.iceberg.types import columns, wanted
 from backfill_cli.lake.sink import LakeCopy, LakeSink
 from backfill_cli.lake.state import FOLDER, Claim, JobRecord, jobs
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.cutover import Lives
+from backfill_cli.model.derived import Derived
+from backfill_cli.model.schema import Columns
 from backfill_cli.sinks.iceberg import IcebergSinkOptions
 from backfill_cli.sinks.iceberg import tables as shape
 from backfill_cli.sinks.iceberg.live import Cutting
-from backfill_cli.sinks.iceberg.markers import Head, head_of, marker_of, properties, refs_before
+from backfill_cli.sinks.iceberg.markers import Head, head_of, is_of, marker_of, properties, refs_before
 from backfill_cli.sinks.iceberg.tables import Target
 from backfill_cli.sinks.iceberg.writing import Writer
 from backfill_cli.spark.api import DataFrame, SparkSession
@@ -51,7 +53,7 @@ class IcebergSink(LakeSink, Cutover):
 
     def __init__(self, options: IcebergSinkOptions) -> None:
         super().__init__()
-        self.extras = SinkExtras(copied=self.copied, cutover=self)
+        self.extras = SinkExtras(copied=self.copied, cutover=self, derives=self.derives)
         self._options = options
         self._looks: dict[Place, metadata.Look] = {}
         self._turn = threading.RLock()
@@ -97,12 +99,13 @@ class IcebergSink(LakeSink, Cutover):
                 self._mark(job, name, claim, Marker(0, token, ""))
 
     def _checked(self, job: str, tables: Sequence[SinkTable], into_existing: bool) -> list[Target]:
-        folder, claims = self._folder(), self._claims(job)
+        folder, claims = self._folder(), self.claims(job)
         others = [] if folder is None else jobs(folder)
         targets = [self._target(table, claims.get(table.name)) for table in tables]
         for one in targets:
             shape.check(job, one, others, into_existing)
-            if one.held is None and one.claim is not None and (epoch := self._state(job).newest_epoch()):
+            lost = one.held is None and one.claim is not None and not one.claim.derived
+            if lost and (epoch := self._state(job).newest_epoch()):
                 raise gone(str(one.place), job, epoch)
         return targets
 
@@ -110,8 +113,8 @@ class IcebergSink(LakeSink, Cutover):
         place = shape.place_of(self._options.table, table)
         own = None if table.side else self._options.branch
         branch = own if claim is None else claim.branch
-        columns = wanted(table.name, table.schema)
-        return Target(table, place, columns, self._head(place, branch, claim), branch, claim)
+        needs = wanted(table.name, table.schema)
+        return Target(table, place, needs, self._head(place, branch, claim), branch, claim)
 
     def _head(self, place: Place, branch: str | None, claim: Claim | None) -> Head | None:
         held = self._look(place).now()
@@ -136,7 +139,7 @@ class IcebergSink(LakeSink, Cutover):
             super().own(job, owner, instead_of)
 
     def fence(self, job: str, token: int) -> None:
-        claims = self._claims(job)
+        claims = self.claims(job)
         if not claims:
             return
         with self._turn:
@@ -159,7 +162,7 @@ class IcebergSink(LakeSink, Cutover):
         with self._turn:
             super().commit(commit)
 
-    def _commit(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
+    def commit_table(self, commit: EpochCommit, table: SinkTable, claim: Claim) -> None:
         place = Place.of(claim.place)
         for _ in range(TRIES):
             held = self._held(claim)
@@ -168,8 +171,9 @@ class IcebergSink(LakeSink, Cutover):
             marker = marker_of(held, claim)
             if not is_due(commit, table.name, marker, self.holder):
                 return
-            shape.require_ours(table, place, held, claim, marker)
-            self._state(commit.job).save(commit, marker)
+            if not table.derived:  # one is filled over what it held, and its state saved with a table of the job
+                shape.require_ours(table, place, held, claim, marker)
+                self._state(commit.job).save(commit, marker)
             told = Marker(commit.epoch, commit.token, commit.attempt)
             try:
                 self._writer(commit.job, table.name, claim, told).apply(held, commit, table)
@@ -213,6 +217,46 @@ class IcebergSink(LakeSink, Cutover):
         told = properties(job, table, claim, marker)
         return Writer(self._spark, place, self._look(place), told, marker.token, self._options.properties)
 
+    # Derived tables
+
+    def require_keeps(self, derived: Sequence[Derived]) -> None:
+        if self._options.branch is not None and derived:
+            raise UsageError(
+                f"derived table {derived[0].name!r}: sink.branch is set: tables are cut over one after the other, "
+                "and in between the derived one equals no SELECT over what people query",
+                in_config("leave sink.branch out, and name another target for each table that people query"),
+            )
+
+    def columns_at(self, table: SinkTable) -> Columns | None:
+        held = self._look(shape.place_of(self._options.table, table)).now()
+        return None if held is None else columns(table.name, held.told.schema())
+
+    def has_rows(self, table: SinkTable) -> bool:
+        held = self._look(shape.place_of(self._options.table, table)).now()
+        return held is not None and shape.has_rows(held)
+
+    def claim_at(self, table: SinkTable) -> Claim:
+        return Claim(str(shape.place_of(self._options.table, table)), "")
+
+    def refuse_other_job(self, job: str, table: SinkTable) -> None:
+        folder = self._folder()
+        target = self._target(table, self.claims(job).get(table.name))
+        shape.refuse_other_job(job, target, [] if folder is None else jobs(folder))
+
+    def only_ours(self, job: str, claim: Claim, since: int | None, now: int | None) -> bool:
+        if (held := self._held(claim)) is None or now is None:
+            return False
+        for one in held.ancestors(held.snapshot(now)):
+            if one.snapshot_id == since:
+                return True
+            if not is_of(one, job) and (one.summary is None or one.summary.operation.value != "replace"):
+                return False
+        return False
+
+    def begin(self, job: str, table: str, claim: Claim) -> None:
+        with self._turn:
+            self._mark(job, table, claim, Marker(0, claim.token, ""))
+
     # Cutover: see `live`
 
     def live(self, job: str, swaps: Sequence[Swap]) -> Lives:
@@ -235,12 +279,12 @@ class IcebergSink(LakeSink, Cutover):
         with super().copied(job, live, folder) as copy:
             yield copy
 
-    def _now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
+    def now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
         if (held := self._held(claim)) is None:
             return None
         return None if held.main is None else held.main.snapshot_id, marker_of(held, claim)
 
-    def _rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
+    def rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
         """Raises if a column of theirs has been dropped since."""
         if (held := self._held(claim)) is not None:
             shape.refuse_other_columns(table, held, claim)
@@ -248,7 +292,7 @@ class IcebergSink(LakeSink, Cutover):
         place.register(spark)
         return shape.rows_at(table, place, spark, version)
 
-    def _fault(self, claim: Claim, version: int | None) -> BackfillError | None:
+    def fault(self, claim: Claim, version: int | None) -> BackfillError | None:
         try:
             held = self._held(claim)
             snapshot = None if held is None or version is None else held.snapshot(version)
@@ -291,7 +335,7 @@ class IcebergSink(LakeSink, Cutover):
 
     def leave(self, job: str, tables: Sequence[str]) -> None:
         with self._turn:
-            for table, claim in self._claims(job).items():
+            for table, claim in self.claims(job).items():
                 if table in tables:
                     self._drop_refs(Place.of(claim.place), None)
         super().leave(job, tables)

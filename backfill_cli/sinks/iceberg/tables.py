@@ -59,7 +59,7 @@ def check(job: str, target: Target, others: Iterable[JobRecord], into_existing: 
     """Raises for a table that the job cannot write to."""
     claim = target.claim
     require_key(target.table, target.columns)
-    _refuse_other_job(job, target, others)
+    refuse_other_job(job, target, others)
     # For a table that the job has already claimed, into_existing means that the job is resumed.
     if into_existing and target.branch is not None and claim is None:
         raise UsageError(
@@ -116,7 +116,7 @@ def refuse_other_columns(table: SinkTable, held: Head, claim: Claim) -> None:
         )
 
 
-def _refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> None:
+def refuse_other_job(job: str, target: Target, others: Iterable[JobRecord]) -> None:
     for record in others:
         for table, claim in record.claims.items():
             if Place.of(claim.place) == target.place and (record.job, table) != (job, target.table.name):
@@ -132,8 +132,11 @@ def has_rows(held: metadata.Held) -> bool:
 
 
 def create(spark: SparkSession, target: Target, properties: Mapping[str, str]) -> None:
-    """The table exists, empty, with its key NOT NULL and, if the key's types allow it, as identifier fields."""
-    key = target.table.key
+    """The table exists, empty, with its key NOT NULL and, if the key's types allow it, as identifier fields.
+
+    The key of a derived table can be NULL.
+    """
+    key = () if target.table.derived else target.table.key
     fields = {name: {**one, "nullable": name not in key} for name, one in target.columns.items()}
     if len(target.place.names) > 1:
         namespace = ".".join(map(backticked, (target.place.catalog, *target.place.names[:-1])))
@@ -143,7 +146,7 @@ def create(spark: SparkSession, target: Target, properties: Mapping[str, str]) -
     for name, value in {**PROPERTIES, **properties}.items():
         writer = writer.tableProperty(name, value)
     writer.create()
-    if all(fields[name]["type"] not in ("float", "double") for name in key):
+    if key and all(fields[name]["type"] not in ("float", "double") for name in key):
         spark.sql(f"ALTER TABLE {target.place.sql} SET IDENTIFIER FIELDS {', '.join(map(backticked, key))}")
 
 

@@ -5,7 +5,7 @@ commit found there when it began, including the marker, still holds when its row
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from urllib.parse import quote_plus
 
@@ -22,7 +22,7 @@ from backfill_cli.lake import merge
 from backfill_cli.lake.iceberg.edge import Moved, failing, reading_metadata
 from backfill_cli.lake.iceberg.metadata import Held, Look, snapshot_fault, summary_of
 from backfill_cli.lake.iceberg.places import Place
-from backfill_cli.sinks.iceberg.markers import Head, branch, tag
+from backfill_cli.sinks.iceberg.markers import PART, PREFIX, Head, branch, tag
 from backfill_cli.spark.api import Column, DataFrame, F, SparkSession
 from backfill_cli.spark.names import backticked, quoted
 
@@ -85,8 +85,9 @@ class Writer:
         with failing(self._place, self._properties, partial(self._fault, held, held.main)):
             if held.refs.get(name) != before:
                 self._sql(f"ALTER TABLE {self._place.sql} CREATE OR REPLACE BRANCH {name} AS OF VERSION {before}")
-            for step in steps[:-1]:
-                step()
+            with self._telling({PART: self._told[f"{PREFIX}job"]}):
+                for step in steps[:-1]:
+                    step()
             # The last write has the marker, so that a rollback into the middle of an epoch finds no marker.
             with self._marked():
                 for step in steps[-1:]:
@@ -161,15 +162,18 @@ class Writer:
         files, held = merge.staged_of(commit, table).changes, partial(self._spark.table, self._branch)
         merge.merge_into(self._branch, rows, files, commit, table, held, lambda _: self._rows(), nullcontext())
 
-    @contextmanager
-    def _marked(self) -> Iterator[None]:
+    def _marked(self) -> AbstractContextManager[None]:
         """Commits in the block have the marker in their snapshot's properties."""
-        for name, value in self._told.items():
+        return self._telling(self._told)
+
+    @contextmanager
+    def _telling(self, properties: Mapping[str, str]) -> Iterator[None]:
+        for name, value in properties.items():
             self._spark.conf.set(PROPERTY + name, value)
         try:
             yield
         finally:
-            for name in self._told:
+            for name in properties:
                 self._spark.conf.unset(PROPERTY + name)
 
     def _rows(self) -> int | None:

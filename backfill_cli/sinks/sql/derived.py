@@ -8,17 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTable, derived_table, own
 from backfill_cli.contracts.refusals import is_due, marker_gone, same_target
-from backfill_cli.errors import BackfillError, BadData, SinkInUse, UsageError, command, in_config, shell
+from backfill_cli.derived.refused import (
+    CLOSE,
+    different,
+    is_live,
+    not_ours,
+    or_leaves,
+    other_columns,
+    twice_in,
+    uncomputed,
+)
+from backfill_cli.errors import BackfillError, BadData, UsageError, in_config, shell
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Base, Derived
 from backfill_cli.model.job import Phase
 from backfill_cli.model.reports import PlannedDerived
-from backfill_cli.model.schema import names_of
 from backfill_cli.model.verify import DifferentRow
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
 from backfill_cli.sinks.sql.state import SqlState
@@ -45,29 +53,18 @@ class Calls(Enum):
     TEXT = 4
 
 
-OTHER_TARGET = in_config('name another target: derived.target = "revenue_2"')
 READ_BY_FORMAT = "say its format: to_date(status, 'YYYY-MM-DD'), to_timestamp(…, 'YYYY-MM-DD HH24:MI:SS')"
-RIGHT_ROWS = "correct the rows that it reads, upstream"
-CLOSE = "1e-12"
-"""Floating-point numbers that differ by no more than this share are equal: a sum depends on the order of rows."""
 
 
 def bases_of(tables: Sequence[SinkTable], dialect: SqlDialect, schema: str) -> tuple[Base, ...]:
-    """What a SELECT can read: by its name in the job, the last part of that if no other has it, or its target."""
-    own_tables = [table for table in tables if not table.side]
-    lasts = [own.fold(_last(table.name)) for table in own_tables]
+    """What a SELECT can read."""
+    from backfill_cli.derived.bases import bases_of as of
 
-    def base(table: SinkTable) -> Base:
-        target, last = dialect.target_of(table, schema), _last(table.name)
-        short = (last,) if lasts.count(own.fold(last)) == 1 else ()
-        names = dict.fromkeys((table.name, *short, table.target, str(target)))
-        return Base(table.name, tuple(names), target.sql, table.key, tuple(names_of(table.schema)), table.key)
+    def at(table: SinkTable) -> tuple[str, str]:
+        target = dialect.target_of(table, schema)
+        return str(target), target.sql
 
-    return tuple(map(base, own_tables))
-
-
-def _last(name: str) -> str:
-    return name.rpartition(".")[2].strip('"')
+    return of(tables, at)
 
 
 class _Tried(Exception):
@@ -160,8 +157,7 @@ class SqlDerives(Derives, Generic[S]):
         lived = {self.dialect.parse(live, self.schema).identity: name for name, live in lives.items()}
         for each in derived:
             if (target := self.target(each)).identity in lived:
-                what = f"derived table {each.name!r}: its target, {target}, is the live name of table"
-                raise UsageError(f"{what} {lived[target.identity]!r}", OTHER_TARGET)
+                raise is_live(each.name, str(target), lived[target.identity])
         with self.scratch() as state:
             bases = []
             for at, base in enumerate(bases_of(tables, self.dialect, self.schema)):
@@ -295,11 +291,9 @@ class SqlDerives(Derives, Generic[S]):
         Raises SinkInUse for one that others use.
         """
         if state.con.rows(f"SELECT 1 FROM {target.sql} LIMIT 1"):
-            raise SinkInUse(f"table {target} exists, with rows that are not this job's", OTHER_TARGET)
+            raise not_ours(str(target))
         if self.columns(state, target.sql) != wanted:
-            listed = ", ".join(f"{column} {kind}" for column, kind in wanted)
-            said = f"table {target} exists, with other columns than the SELECT of {name!r}: {listed}"
-            raise SinkInUse(said, OTHER_TARGET)
+            raise other_columns(str(target), name, wanted)
 
     def renew(self, job: str, derived: Sequence[Derived]) -> None:
         with self.opened(f"marking derived tables of job {job!r}", derived) as state, state.con.transaction():
@@ -315,8 +309,6 @@ class SqlDerives(Derives, Generic[S]):
     def _fill_for_trial(
         self, state: S, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], name: str
     ) -> None:
-        from backfill_cli.sinks.sql.upkeep import twice_in
-
         markers = state.markers(job)
         tried = {name, *(one.name for one in derived if one.name not in markers or not markers[one.name].epoch)}
         for one in self.ordered(derived, tables):
@@ -356,7 +348,7 @@ class SqlDerives(Derives, Generic[S]):
         except Exception as exc:
             if isinstance(exc, BackfillError) or (said := self.said(exc)) is None:
                 raise
-            raise BadData(f"derived table {name!r} cannot be computed: {said}", RIGHT_ROWS).of(name) from exc
+            raise uncomputed(name, said) from exc
 
     def target(self, derived: Derived) -> Target:
         return self.dialect.parse(derived.target, self.schema)
@@ -441,21 +433,8 @@ class SqlDerives(Derives, Generic[S]):
                 f"SELECT s.{row}, t.{row}, {texts}{tests} {both} "
                 f"WHERE t.{row} IS NULL OR s.{row} IS NULL OR ({changed}) LIMIT {named}"
             ):
-                found += _different(shown, len(derived.key), *sides)
+                found += different(shown, len(derived.key), *sides)
         return ComparedDerived(rows, held, missing, extra + twice, changes, tuple(found[:named]), filled)
-
-
-def _different(shown: Sequence[str], keys: int, ours: Any, held: Any, *told: Any) -> Iterator[DifferentRow]:
-    """A row that differs: ours by the SELECT, held by the table."""
-    texts, tests = told[: 2 * len(shown)], told[2 * len(shown) :]
-    pairs = [(texts[2 * at], texts[2 * at + 1]) for at in range(len(shown))]
-    key = tuple((name, pair[0] if ours else pair[1]) for name, pair in zip(shown[:keys], pairs, strict=False))
-    if not (ours and held):
-        yield DifferentRow(key, None, "1 row" if ours else "0 rows", "1 row" if held else "0 rows")
-        return
-    for name, pair, differs in zip(shown[keys:], pairs[keys:], tests, strict=True):
-        if differs:
-            yield DifferentRow(key, name, *pair)
 
 
 def _alike(s: str, t: str, kind: str, functions: str) -> str:
@@ -548,8 +527,6 @@ class Keeping(Generic[S]):
         return [*(one.name for one in self.kept), *(one.derived.name for one in self.filled)]
 
     def _fill(self, one: "Maintained") -> None:
-        from backfill_cli.sinks.sql.upkeep import twice_in
-
         derives, state, con = self.derives, self.state, self.state.con
         name, target = one.derived.name, derives.target(one.derived)
         there, columns = derives.tables(state).exists(target), derives.columns(state, f"({one.text})")
@@ -587,8 +564,5 @@ class Keeping(Generic[S]):
             with self.derives.refused(name or (self.upkeep.doing if self.upkeep is not None else "")):
                 yield
         except BadData as error:
-            if error.table is not None:
-                job = self.commit.job
-                leaves = command(f"remove {job} --derived {quote(error.table)}", f"resume {job}")
-                error.hint += "; or let it leave the job: " + leaves
+            or_leaves(self.commit.job, error)
             raise

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import own
+from backfill_cli.derived.refused import twice_in
 from backfill_cli.derived.rows import Maintained
-from backfill_cli.errors import BadData
 from backfill_cli.sinks.sql.dialect import SqlDialect
 from backfill_cli.sinks.sql.state import Connection
 
@@ -146,12 +146,3 @@ class Upkeep:
         twice = self.con.rows(self.dialect.twice(kept.derived.key, rows))
         if twice:
             raise twice_in(one.name, kept.derived.key, twice)
-
-
-def twice_in(name: str, key: Sequence[str], twice: Sequence[tuple[str, int]]) -> BadData:
-    """Rows of a derived table that share a key."""
-    listed = "; ".join(f"({values}) {count} times" for values, count in twice)
-    return BadData(
-        f"derived table {name!r}: its key ({', '.join(key)}) has duplicates: {listed}",
-        "correct the rows that share it, upstream, or name a derived.key that tells them apart",
-    ).of(name)

@@ -1,0 +1,404 @@
+"""Derived tables are kept exact in a lake: after the tables of an epoch, each by a commit of its own.
+
+What a change reaches is looked for in the tables at two versions: those at which the derived table was exact,
+which a record beside it names, and those that the epoch made. So whoever continues after a kill between the
+commits finds the same rows again. Where the record, or an old version, can no longer be read, or somebody else
+changed rows of a table in between, the derived table is filled whole.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector
+
+from backfill_cli.contracts import EpochCommit, SinkTable, own
+from backfill_cli.contracts.refusals import marker_gone, refuse_old_token
+from backfill_cli.errors import RETRIED, BackfillError, BadData, Transient
+from backfill_cli.failpoint import hit
+from backfill_cli.formats.frames import reader
+from backfill_cli.formats.listing import place
+from backfill_cli.lake.derived import LakeDerives, bases, record_of, refused_by_spark, require_unique, views_of
+from backfill_cli.lake.merge import changes as staged_changes
+from backfill_cli.lake.merge import inserts as staged_inserts
+from backfill_cli.lake.state import Claim, JobState
+from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.job import Phase
+from backfill_cli.model.plan import Staged, StagedFile, StagedTable
+from backfill_cli.model.schema import Columns, columns_of, field, names_of
+from backfill_cli.spark.api import DataFrame, F
+from backfill_cli.spark.names import backticked
+
+if TYPE_CHECKING:
+    from backfill_cli.derived.rows import Maintained
+    from backfill_cli.lake.sink import LakeSink
+
+Versions = Mapping[str, tuple[int | None, str]]
+"""By table, its version, and what identifies that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """A table of the sink as it is: at which claim, version and marker."""
+
+    table: SinkTable
+    claim: Claim
+    version: int | None
+    marker: Marker
+
+
+class Keeping:
+    """What one commit does for derived tables, once the job's own tables are at its epoch."""
+
+    def __init__(self, lake: "LakeSink", derives: LakeDerives, commit: EpochCommit, state: JobState) -> None:
+        self.lake, self.derives, self.commit, self.state = lake, derives, commit, state
+        self.spark = derives.spark
+        self.tables = (*commit.tables, *commit.aside)
+        self.views = {base.name: base.sql for base in bases(self.tables)} | dict(views_of(commit.derived))
+        self.claims = lake.claims(commit.job)
+        self.now: dict[str, Now] = {}
+        self.changed: dict[str, str | None] = {}  # by table, its changed keys as a relation: see `derived.reach`
+        self.anew: set[str] = set()  # tables of which all rows are other ones
+
+    def keep(self) -> None:
+        """Raises BadData for one whose rows cannot be computed, once the others are kept that do not read it."""
+        from backfill_cli.derived.refused import or_leaves
+
+        found = [(one, self._current(one.derived.name, table)) for one, table in self._described()]
+        begun = any(now.marker.begun or self.lake.was_filled(self.commit.job, now.claim) for _, now in found)
+        if not begun and self.commit.saved.checkpoint.phase is Phase.SNAPSHOT:
+            return
+        if all(self._has(now) for _, now in found):
+            return
+        for table in self.tables:
+            self.now[table.name] = self._base(table)
+        self._note_changes()
+        failed = dict[str, BadData]()
+        for at, (one, now) in enumerate(found):
+            self.now[one.derived.name] = now
+            if all(self._has(later) for _, later in found[at:]):
+                break
+            if not failed.keys() & set(one.reads):
+                try:
+                    self._keep(one, now)
+                except BadData as exc:
+                    # The tables have the epoch: what corrects these rows can follow, and then it is filled.
+                    self.lake.claim_anew(self.commit.job, one.derived.name)
+                    failed[one.derived.name] = exc
+            else:
+                failed[one.derived.name] = failed[next(name for name in one.reads if name in failed)]
+        for refusal in failed.values():
+            raise or_leaves(self.commit.job, refusal)
+
+    def _described(self) -> "list[tuple[Maintained, SinkTable]]":
+        return list(self.derives.described(self.commit.derived, self.tables))
+
+    def _has(self, now: Now) -> bool:
+        return (now.marker.epoch, now.marker.attempt) == (self.commit.epoch, self.commit.attempt)
+
+    def _current(self, name: str, table: SinkTable) -> Now:
+        claim = self.claims.get(name)
+        found = None if claim is None else self.lake.now(self.commit.job, name, claim)
+        if claim is None or (found is None and not claim.derived):
+            raise marker_gone(self.commit, name, self.lake.holder)
+        if claim.derived and (found is None or not found[1].epoch):
+            found = (None if found is None else found[0]), self.lake.unfilled(claim)
+        assert found is not None
+        return Now(table, claim, *found)
+
+    def _base(self, table: SinkTable) -> Now:
+        """A table that is set aside has no claim; it stays as it is."""
+        if table.name in self.claims:
+            now = self._current(table.name, table)
+            if table not in self.commit.aside and not self._has(now):
+                refuse_old_token(self.commit.job, table.name, self.commit.token, now.marker)
+                raise Transient(f"table {table.name!r}: its commit {self.commit.epoch} is gone again", RETRIED)
+            return now
+        claim = self.lake.claim_at(table)
+        found = self.lake.now(self.commit.job, table.name, claim)
+        return Now(table, claim, *(found or (None, Marker(0, 0, ""))))
+
+    def _note_changes(self) -> None:
+        for at, table in enumerate(self.commit.tables):
+            staged = self.commit.staged.tables.get(table.name)
+            if staged is None or table.side:
+                continue
+            if staged.truncated:
+                self.anew.add(table.name)
+            elif staged.rows + staged.changed + staged.deleted:
+                rows = (staged_inserts, staged_changes)
+                frames = [found for one in rows if (found := one(self.spark, self.commit, table)) is not None]
+                keys = [frame.select(*map(F.col, map(backticked, table.key))) for frame in frames]
+                name = own.numbered(own.CHANGED, at)
+                _union(keys).distinct().createOrReplaceTempView(name)
+                self.changed[table.name] = name
+
+    def _keep(self, one: "Maintained", now: Now) -> None:
+        """Raises BadData for rows that cannot be computed, or that share a key."""
+        from backfill_cli.derived.refused import uncomputed
+
+        name = one.derived.name
+        record = Record(self.state, now.claim, one.reads)
+        before = None if self.anew & set(one.reads) else self._before(now, record)
+        try:
+            if before is None:
+                self._fill(one, now, record)
+            else:
+                self._upkeep(one, now, record, before)
+        except Exception as exc:
+            if isinstance(exc, BackfillError):
+                raise
+            if before is not None and self._is_lost(before):
+                self._fill(one, now, record)
+                return
+            if (said := refused_by_spark(exc)) is None:
+                raise
+            raise uncomputed(name, said) from exc
+
+    def _is_lost(self, versions: Versions) -> bool:
+        """Whether a version can no longer be read: VACUUM, or an expiry of snapshots, removed its files."""
+        return any(self.lake.fault(self.now[name].claim, at) is not None for name, (at, _) in versions.items())
+
+    # The states before and after
+
+    def _before(self, now: Now, record: "Record") -> Versions | None:
+        """The versions at which the derived table was exact before this epoch; None if they cannot be read."""
+        if not now.marker.epoch:
+            return None
+        if self._has(now):
+            versions = record.of_epoch(self.commit.prev_epoch)
+        else:
+            versions = record.of(now.marker) if now.marker.epoch == self.commit.prev_epoch else None
+        if versions is None or not all(self._is_followed(name, *versions[name]) for name in record.reads):
+            return None
+        return versions
+
+    def _is_followed(self, name: str, version: int | None, identity: str) -> bool:
+        """Whether only commits of the job changed rows since."""
+        now = self.now[name]
+        try:
+            if str(self.lake.identity(now.claim, version)) != identity:
+                return False
+            return version == now.version or self.lake.only_ours(self.commit.job, now.claim, version, now.version)
+        except BackfillError:
+            return False
+
+    def _version(self, now: Now) -> tuple[int | None, str]:
+        return now.version, str(self.lake.identity(now.claim, now.version))
+
+    def _rows(self, name: str, version: int | None) -> DataFrame:
+        now = self.now[name]
+        return self.lake.rows(self.spark, now.table, now.claim, version)
+
+    def _show(self, reads: Sequence[str], versions: Mapping[str, int | None]) -> None:
+        for name in reads:
+            self._rows(name, versions[name]).createOrReplaceTempView(self.views[name])
+
+    def _after(self, one: "Maintained") -> Mapping[str, int | None]:
+        return {name: self.now[name].version for name in one.reads}
+
+    # A derived table
+
+    def _fill(self, one: "Maintained", now: Now, record: "Record") -> None:
+        self.anew.add(one.derived.name)
+        if self._has(now):
+            return
+        self._show(one.reads, self._after(one))
+        same = self.derives.require_ours(self.commit.job, now.table, now.claim)
+        files = self._written(self._select(one.text, now.table), "inserts")
+        require_unique(one, now.table, self._read(files, now.table))
+        if now.version is None:
+            self.lake.prepare(self.commit.job, [now.table], into_existing=True)
+            self.lake.begin(self.commit.job, one.derived.name, now.claim)
+            now = self._current(one.derived.name, now.table)
+        held = not same or self.lake.has_rows(now.table)
+        staged = StagedTable(inserts=files.files, rows=files.rows, truncated=held)
+        self._put(one, now, record, staged, files.folder)
+
+    def _upkeep(self, one: "Maintained", now: Now, record: "Record", before: Versions) -> None:
+        changes = {name: self.changed[name] for name in one.reads if name in self.changed}
+        keys = self._keys(one, changes, before)
+        if keys is not None:
+            self._tell(one, keys)
+        if self._has(now):
+            return
+        if keys is None:
+            self._put(one, now, record, StagedTable(), self.commit.folder)
+            return
+        table, key = now.table, own.numbered(own.KEYS, 0)
+        self._show(one.reads, self._after(one))
+        rows = self._written(self._select(one.limited(key, True, self._types(one)), table), "rows")
+        new = self._read(rows, table)
+        require_unique(one, table, new)
+        self._rows(one.derived.name, now.version).createOrReplaceTempView(own.HELD)
+        old = self.spark.sql(f"SELECT * FROM {own.HELD} AS {own.ROW} WHERE {one.among(key, own.ROW)}")
+        if not one.pushed:
+            same = rows.rows == old.count() and not new.exceptAll(old).limit(1).toArrow().num_rows
+            staged = StagedTable() if same else StagedTable(inserts=rows.files, rows=rows.rows, truncated=True)
+            self._put(one, now, record, staged, rows.folder)
+            return
+        changed = self._written(self._net(table, new, old), "changes")
+        ops = self._read(changed, table, {own.OP: field(own.OP, "string")}).where(f"{own.OP} = 'D'")
+        deleted = ops.count() if changed.rows else 0
+        staged = StagedTable(changes=changed.files, changed=changed.rows - deleted, deleted=deleted)
+        self._put(one, now, record, staged if changed.rows else StagedTable(), changed.folder)
+
+    def _keys(self, one: "Maintained", changes: Mapping[str, str | None], before: Versions) -> "Written | None":
+        """The keys that the changes reach, before and after, as a view; None if there are none."""
+        selects = one.reached(changes, self._types(one)) if changes else []
+        if not selects:
+            return None
+        frames = []
+        for versions in ({name: before[name][0] for name in one.reads}, self._after(one)):
+            self._show(one.reads, versions)
+            frames += [self.spark.sql(select) for select in selects]
+        found = self._written(_union(frames).toDF(*one.key_columns).distinct(), "keys")
+        if not found.rows:
+            return None
+        self.spark.read.parquet(*found.paths).createOrReplaceTempView(own.numbered(own.KEYS, 0))
+        return found
+
+    def _types(self, one: "Maintained") -> list[str]:
+        return self.derives.types(one, self.views[one.derived.name])
+
+    def _tell(self, one: "Maintained", keys: "Written") -> None:
+        """Derived tables that read this one know which of its rows can be other ones."""
+        if not one.pushed:
+            self.changed[one.derived.name] = None
+            return
+        renamed = [F.col(column).alias(name) for name, column in zip(one.pushed, one.key_columns, strict=True)]
+        view = own.numbered(own.CHANGED, len(self.tables) + list(self.views).index(one.derived.name))
+        self.spark.read.parquet(*keys.paths).select(*renamed).createOrReplaceTempView(view)
+        self.changed[one.derived.name] = view
+
+    def _select(self, text: str, table: SinkTable) -> DataFrame:
+        """The SELECT's rows with the table's own names and types."""
+        return self.spark.sql(text).toDF(*names_of(table.schema))
+
+    def _net(self, table: SinkTable, new: DataFrame, old: DataFrame) -> DataFrame:
+        """`(own.OP, columns…)`: rows of `new` that `old` has not, and the keys of `old` that `new` has not."""
+        names = names_of(table.schema)
+
+        def same(columns: Sequence[str]) -> str:
+            return " AND ".join(f"n.{backticked(name)} <=> o.{backticked(name)}" for name in columns)
+
+        whole = [F.col(backticked(name)) for name in names]
+        kept = [F.col(backticked(name)) if name in table.key else F.lit(None).alias(name) for name in names]
+        up = new.alias("n").join(old.alias("o"), F.expr(same(names)), "left_anti")
+        gone = old.alias("o").join(new.alias("n"), F.expr(same(table.key)), "left_anti")
+        first = up.select(F.lit("U").alias(own.OP), *whole)
+        return first.unionAll(gone.select(F.lit("D").alias(own.OP), *kept))
+
+    # Files
+
+    def _written(self, rows: DataFrame, what: str) -> "Written":
+        """The rows are in files below the attempt's folder, which goes with it."""
+        folder = f"{self.commit.folder.rstrip('/')}/derived/{uuid.uuid4().hex[:12]}"
+        rows.write.parquet(f"{folder}/{what}")
+        at = place(f"{folder}/{what}", "")
+        files, count = [], 0
+        for info in sorted(at.fs.get_file_info(FileSelector(at.folder)), key=lambda info: str(info.path)):
+            if info.base_name.endswith(".parquet") and not info.base_name.startswith(("_", ".")):
+                with at.fs.open_input_file(info.path) as opened:
+                    rows_in = pq.read_metadata(opened).num_rows
+                if rows_in:
+                    files.append(StagedFile(f"{what}/{info.base_name}", info.size))
+                    count += rows_in
+        return Written(folder, tuple(files), count)
+
+    def _read(self, written: "Written", table: SinkTable, more: Columns | None = None) -> DataFrame:
+        columns = {**(more or {}), **columns_of(table.schema)}
+        if not written.files:
+            return self.derives.empty(columns)
+        return reader(self.spark, columns).parquet(*written.paths)
+
+    def _put(self, one: "Maintained", now: Now, record: "Record", staged: StagedTable, folder: str) -> None:
+        """The derived table has these rows, and its marker the epoch; the record says of which versions."""
+        name = one.derived.name
+        record.save(self.commit, {read: self._version(self.now[read]) for read in one.reads})
+        commit = replace(
+            self.commit,
+            tables=(now.table,),
+            folder=folder,
+            staged=Staged(self.commit.attempt, {name: staged}),
+            prev_epoch=now.marker.epoch,
+            unique=(),
+            only=None,
+            converging=False,
+            filling=frozenset(),
+            derived=(),
+            aside=(),
+        )
+        hit("derived-before-commit")
+        self.lake.commit_table(commit, now.table, now.claim)
+        hit("derived-after-commit")
+        found = self.lake.now(self.commit.job, name, now.claim)
+        if found is None:
+            raise marker_gone(self.commit, name, self.lake.holder)
+        self.now[name] = Now(now.table, now.claim, *found)
+        record.forget_before(self.commit.prev_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """folder: of the files, whose paths are relative to it."""
+
+    folder: str
+    files: tuple[StagedFile, ...]
+    rows: int
+
+    @property
+    def paths(self) -> list[str]:
+        return [f"{self.folder}/{one.path}" for one in self.files]
+
+
+class Record:
+    """At which versions of the tables that it reads a derived table is exact: a file for each epoch and attempt.
+
+    It is written before the derived table's commit, and counts once the marker names its epoch and attempt.
+    """
+
+    def __init__(self, state: JobState, claim: Claim, reads: Sequence[str]) -> None:
+        self._files = record_of(state, claim)
+        self.reads = reads
+
+    def of(self, marker: Marker) -> Versions | None:
+        return self._loaded(_name(marker.epoch, marker.attempt))
+
+    def of_epoch(self, epoch: int) -> Versions | None:
+        """None also if several attempts of the epoch were about to be committed."""
+        found = [name for name in self._files.names() if int(name.split("-")[0]) == epoch]
+        return self._loaded(found[0]) if len(found) == 1 else None
+
+    def _loaded(self, name: str) -> Versions | None:
+        try:
+            told = json.loads(self._files.read(name))
+            return {read: (told[read][0], str(told[read][1])) for read in self.reads}
+        except (FileNotFoundError, ValueError, KeyError, TypeError, IndexError):
+            return None  # it is filled
+
+    def save(self, commit: EpochCommit, versions: Versions) -> None:
+        name = _name(commit.epoch, commit.attempt)
+        try:
+            self._files.create(name, json.dumps(versions).encode())
+        except FileExistsError:
+            return  # of the same rows: the tables were at this epoch
+
+    def forget_before(self, epoch: int) -> None:
+        for name in self._files.names():
+            if int(name.split("-")[0]) < epoch:
+                self._files.delete(name)
+
+
+def _name(epoch: int, attempt: str) -> str:
+    return f"{epoch:016d}-{attempt}.json"
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    made = frames[0]
+    for one in frames[1:]:
+        made = made.unionAll(one)
+    return made

@@ -1,0 +1,176 @@
+"""Random SELECTs, tables and epochs in a lake: Spark keeps them, DuckDB says what they should be.
+
+`BACKFILL_WORLDS=1000:200` runs 200 worlds from seed 1000.
+"""
+
+import math
+import os
+import re
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from derived_contract import past
+from derived_oracle import InMemory, duplicate
+from derived_world import Table, World
+from memory_lake import MemoryLake
+from sink_contract import Epochs, schema_json
+
+from backfill_cli.contracts import EpochCommit, SinkTable
+from backfill_cli.errors import BadData, UsageError
+from backfill_cli.model.derived import Derived
+from backfill_cli.model.plan import Staged, StagedFile, StagedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FIRST, COUNT = map(int, os.environ.get("BACKFILL_WORLDS", "0:8").split(":"))
+TYPES = {"INTEGER": "integer", "TEXT": "string", "DECIMAL(9,2)": "decimal(9,2)", "DOUBLE": "double"}
+ARROW = {
+    "INTEGER": pa.int32(),
+    "TEXT": pa.string(),
+    "DECIMAL(9,2)": pa.decimal128(9, 2),
+    "DOUBLE": pa.float64(),
+}
+
+
+def in_spark(sql: str) -> str:
+    quoted = re.sub(r'"((?:[^"]|"")*)"', lambda m: "`" + m[1].replace('""', '"') + "`", sql)
+    return quoted.replace("AS TEXT)", "AS STRING)")
+
+
+def valued(kind: str, value: Any) -> Any:
+    if value is None or kind == "TEXT":
+        return value
+    return {"INTEGER": int, "DOUBLE": float}.get(kind, Decimal)(value)
+
+
+def normal(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Numbers of both engines, to 9 digits: their types for averages and sums differ."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, bool | str) or value is None:
+            return value
+        number = float(value)
+        return "nan" if math.isnan(number) else float(f"{number:.9g}") + 0.0
+
+    return tuple(map(of, row))
+
+
+def sink_table(table: Table) -> SinkTable:
+    columns = {name: TYPES[kind] for name, kind in table.columns}
+    return SinkTable(f"public.{table.name}", table.target, table.key, schema_json(**columns))
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_in_random_worlds_each_epoch_leaves_what_duckdb_says(
+    seed: int, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, oracle = World(seed, "spark"), InMemory(sink=False)
+    oracle.begin()
+    tables = tuple(map(sink_table, world.tables))
+    derived = tuple(Derived(one.name, one.name, one.key, in_spark(one.sql)) for one in world.views)
+    lake = MemoryLake(tmp_path / "state", spark)
+    epochs = Epochs(tmp_path / "staging", job="world", tables=tables)
+    lake.prepare("world", tables, into_existing=False)
+    try:
+        lake.derives.check("world", derived, tables, {})
+        for table in world.tables:
+            oracle.create(table)
+        for view in world.views:
+            oracle.run(f'CREATE VIEW public."{view.name}" AS {view.sql}')
+    except (UsageError, oracle.invalid):
+        pytest.skip("refused")
+    lake.derives.prepare("world", derived, tables)
+    if seed % 3:
+        monkeypatch.setattr("backfill_cli.failpoint.handler", Killing(seed % 4 + 1))
+    for number in range(4):
+        commit = past(epochs.next(), *derived)
+        staged, changes = {}, world.epoch() if number else dict.fromkeys(one.name for one in world.tables)
+        for table, of in zip(world.tables, tables, strict=True):
+            if table.name not in changes:
+                continue
+            keys = changes[table.name]
+            if number:
+                oracle.delete(table, None if keys is None else sorted(keys))
+                there = table.rows if keys is None else keys & table.rows.keys()
+                oracle.insert(table, [table.rows[key] for key in there])
+            staged[of.name] = stage(Path(commit.folder), lake, of, table, keys)
+        commit = replace(commit, staged=Staged(commit.attempt, staged))
+        twice = [view.name for view in world.views if duplicate(oracle, view)]
+        lake, failed = committed(lake, commit, tmp_path, spark)
+        assert (failed in twice) if failed else not twice
+        if failed:
+            pytest.skip("duplicate")
+        for view in world.views:
+            expected = Counter(map(normal, oracle.rows(view.sql)))
+            found = Counter(normal(tuple(row.values())) for row in lake.tables[view.name].versions[-1])
+            assert found == expected, f"epoch {number}: {view.sql}"
+
+
+def committed(
+    lake: MemoryLake, commit: EpochCommit, folder: Path, spark: "SparkSession"
+) -> tuple[MemoryLake, str | None]:
+    """The lake with the commit, whatever kills it; and the derived table that refused its rows."""
+    while True:
+        try:
+            lake.commit(commit)
+        except Killed:
+            lake = again(lake, folder, spark)
+        except BadData as refused:
+            return lake, refused.table
+        else:
+            return lake, None
+
+
+class Killed(BaseException):
+    pass
+
+
+class Killing:
+    """Kills at every n-th point of a derived table's commit."""
+
+    def __init__(self, every: int) -> None:
+        self.every, self.hits = every, 0
+
+    def __call__(self, name: str) -> None:
+        if name.startswith("derived-"):
+            self.hits += 1
+            if self.hits % (self.every + 1) == 0:
+                raise Killed
+
+
+def again(lake: MemoryLake, folder: Path, spark: "SparkSession") -> MemoryLake:
+    made = MemoryLake(folder / "state", spark)
+    made.tables = lake.tables
+    return made
+
+
+def stage(
+    folder: Path, lake: MemoryLake, of: SinkTable, table: Table, keys: set[tuple[Any, ...]] | None
+) -> StagedTable:
+    """The changed rows of a table in a file, as an epoch has them. keys: None if it was emptied first."""
+    arrow = [pa.field(name, ARROW[kind]) for name, kind in table.columns]
+    every = keys if keys is not None else set(table.rows)
+
+    def row(values: tuple[Any, ...]) -> dict[str, Any]:
+        pairs = zip(table.columns, values, strict=False)
+        return {name: valued(kind, value) for (name, kind), value in pairs}
+
+    ops = {key: "U" if key in table.rows else "D" for key in sorted(every)}
+    rows = [{"_backfill_op": op, **row(table.rows.get(key, key))} for key, op in ops.items()]
+    path = f"{of.name.replace(' ', '')}/0.parquet"
+    (folder / path).parent.mkdir(parents=True)
+    schema = pa.schema([pa.field("_backfill_op", pa.string()), *arrow])
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / path)
+    files = (StagedFile(path, (folder / path).stat().st_size),)
+    changed = sum(one["_backfill_op"] == "U" for one in rows)
+    truncated = keys is None and bool(lake.tables[of.target].versions[-1])
+    if not rows:
+        return StagedTable(truncated=truncated)
+    return StagedTable(changes=files, changed=changed, deleted=len(rows) - changed, truncated=truncated)
