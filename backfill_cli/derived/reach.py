@@ -5,11 +5,13 @@ each leaf, or of none where an outer join has found none. If one of its rows cha
 the state that has it (`_found_by`). If none of them changed, it came or went because a leaf that had no row for it
 now has one, which is a changed row, or the other way round: it is found in the *other* state, as the row without
 these leaves, for which changed rows of each of them exist (`_without`). Several leaves can get their row in one
-change, so each set of them is tried.
+change, so each set of them is tried; a query in FROM that has outer joins is such a leaf, too: its rows without
+some of its leaves are not among its rows in this state, and stand for it as the missing row does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from dataclasses import dataclass
+from itertools import product
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
@@ -25,6 +27,27 @@ MAX_MISSING = 6
 """Outer joins in one SELECT: each set of those whose tables changed is one query of the reach."""
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows that changes reach: FROM and WHERE. absent: they need not be rows of this state."""
+
+    from_: str
+    where: str
+    absent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A leaf's rows that changes reach, as sources: with a changed row, and of the other state alone."""
+
+    changed: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.changed + self.absent
+
+
 class Reach:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -34,25 +57,43 @@ class Reach:
 
         items: SQL of the columns, if not its own.
         """
+        for found, _ in self._rows(query, changes, items):
+            yield found
+
+    def _rows(self, query: Select | All, changes: Changes, items: str = "") -> Iterator[tuple[str, bool]]:
+        """And whether they need not be rows of this state."""
         if isinstance(query, Select):
-            for from_, where in self.froms(query, changes):
-                yield f"SELECT {items or self._items(query)} FROM {from_}{where}"
+            for found in self.found(query, changes):
+                yield f"SELECT {items or self._items(query)} FROM {found.from_}{found.where}", found.absent
             return
         # All branches together give the rows their types.
         types = f"SELECT * FROM ({self.whole(query)}) AS {own.ROW} WHERE FALSE"
         for branch in query.branches:
-            for found in self.rows(branch, changes, self._items(branch, query.items)):
-                yield f"{types} UNION ALL {found}"
+            for sql, absent in self._rows(branch, changes, self._items(branch, query.items)):
+                yield f"{types} UNION ALL {sql}", absent
 
     def froms(self, select: Select, changes: Changes) -> Iterator[tuple[str, str]]:
         """What follows FROM, and WHERE, of the rows that the changes reach."""
-        reached = [tuple(self._leaf(leaf, changes)) for leaf in select.leaves]
-        for at, found in enumerate(reached):
-            for source in found:
-                yield self._found_by(select, at, source), self._where(select.where)
-        missing = [at for at in missing_leaves(select) if reached[at]]
-        for chosen in chain.from_iterable(combinations(missing, size) for size in range(1, len(missing) + 1)):
-            yield self._without(select, {at: reached[at] for at in chosen})
+        for found in self.found(select, changes):
+            yield found.from_, found.where
+
+    def found(self, select: Select, changes: Changes) -> Iterator[Found]:
+        reached = [self._leaf(leaf, changes) for leaf in select.leaves]
+        where = self._where(select.where)
+        for at, one in enumerate(reached):
+            for source in one.changed:
+                yield Found(self._found_by(select, {at: source}), where, absent=False)
+        missing = {at for at in missing_leaves(select) if reached[at].all}
+        # of each leaf: its row as it is, a row that is not there now, or none though there is one now
+        ways = [
+            ("whole", *["absent"] * bool(one.absent), *["none"] * (at in missing))
+            for at, one in enumerate(reached)
+        ]
+        for chosen in product(*ways):
+            absent = {at: _united(reached[at].absent) for at, way in enumerate(chosen) if way == "absent"}
+            none = {at: reached[at].all for at, way in enumerate(chosen) if way == "none"}
+            if absent or none:
+                yield Found(*self._without(select, absent, none), absent=True)
 
     def whole(self, query: Select | All) -> str:
         """The query with the tables' own names."""
@@ -75,15 +116,15 @@ class Reach:
         pairs = zip(select.items, names or select.items, strict=True)
         return ", ".join(f"{item.text} AS {self.engine.quoted(named.name)}" for item, named in pairs)
 
-    def _leaf(self, leaf: Leaf, changes: Changes) -> Iterator[str]:
-        """Sources with the leaf's changed rows instead of all of them; none if none of them changed."""
+    def _leaf(self, leaf: Leaf, changes: Changes) -> _Reached:
         source = leaf.source
-        if isinstance(source, Base):
-            if source.name in changes:
-                yield self.changed(source, changes[source.name])
-        elif isinstance(source, (Select, All)):
-            for found in self.rows(source, changes):
-                yield f"({found})"
+        if isinstance(source, Base) and source.name in changes:
+            return _Reached((self.changed(source, changes[source.name]),), ())
+        if isinstance(source, (Select, All)):
+            rows = list(self._rows(source, changes))
+            changed, absent = ([f"({sql})" for sql, gone in rows if gone is which] for which in (False, True))
+            return _Reached(tuple(changed), tuple(absent))
+        return _Reached((), ())
 
     def changed(self, base: Base, changed: str | None) -> str:
         """The changed rows of a base, as a source."""
@@ -101,24 +142,29 @@ class Reach:
         there = f"EXISTS (SELECT FROM {changed} AS {own.CHANGED} WHERE {same})"
         return f"(SELECT {own.ROW}.* FROM {base.sql} AS {own.ROW} WHERE {there})"
 
-    def _found_by(self, select: Select, at: int, source: str) -> str:
-        """FROM with this source as the leaf; joins that would keep a row without it are inner ones."""
+    def _found_by(self, select: Select, sources: Mapping[int, str], empty: Mapping[int, str] | None = None) -> str:
+        """FROM with these sources as leaves; joins that would keep a row without one are inner ones."""
         inner = [
             number
             for number, leaf in enumerate(select.leaves)
-            if (number == at and leaf.joined == "LEFT JOIN") or (at == 0 and leaf.joined == "RIGHT JOIN")
+            if (number in sources and leaf.joined == "LEFT JOIN") or (0 in sources and leaf.joined == "RIGHT JOIN")
         ]
-        return self.from_(select, {at: source}, inner)
+        return self.from_(select, {**sources, **(empty or {})}, inner)
 
-    def _without(self, select: Select, reached: Mapping[int, Sequence[str]]) -> tuple[str, str]:
-        """FROM and WHERE of rows without these leaves, for which changed rows of each of them would be."""
+    def _without(
+        self, select: Select, absent: Mapping[int, str], reached: Mapping[int, Sequence[str]]
+    ) -> tuple[str, str]:
+        """FROM and WHERE of rows without the leaves `reached`, for which changed rows of each of them would be.
+
+        absent: what stands for other leaves.
+        """
         empty, exist = {}, []
         for at, sources in reached.items():
             leaf = select.leaves[at]
             empty[at] = f"(SELECT * FROM {self.source(leaf)} AS {own.ROW} WHERE FALSE)"
             on = select.leaves[1] if leaf.joined != "LEFT JOIN" else leaf
             exist.append("(" + " OR ".join(self._exists(leaf, on, source) for source in sources) + ")")
-        return self.from_(select, empty, ()), self._where(select.where, " AND ".join(exist))
+        return self._found_by(select, absent, empty), self._where(select.where, " AND ".join(exist))
 
     def _exists(self, leaf: Leaf, on: Leaf, source: str) -> str:
         """SQL: the source has a row that the condition `on` joins. Its alias hides the row without one."""
@@ -144,6 +190,19 @@ class Reach:
     def _where(self, where: str, more: str = "") -> str:
         both = " AND ".join(filter(None, [where and f"({where})", more]))
         return f" WHERE {both}" if both else ""
+
+
+def _united(sources: Sequence[str]) -> str:
+    return sources[0] if len(sources) == 1 else f"({' UNION ALL '.join(sources)})"
+
+
+def outer_joins(query: Select | All) -> int:
+    """How many leaves can be without a row, or with one of the other state alone: the most of its parts."""
+    return max(
+        len(missing_leaves(one))
+        + sum(outer_joins(leaf.source) for leaf in one.leaves if isinstance(leaf.source, (Select, All)))
+        for one in query.branches
+    )
 
 
 def missing_leaves(select: Select) -> list[int]:

@@ -340,6 +340,11 @@ class _Reader:
                 self.refuse(f"{name.strip('_').upper()} in {self.shown(start, end)}", "leave it out")
         if tree.args.get("kind") or tree.args.get("hint"):
             self.refuse(f"{self.shown(start, start + 2)}", "leave it out")
+        if within and tree.is_star:
+            self.refuse(
+                f"UNION ALL of {self.shown(start, end)}: a column that a table gains is one of its part alone",
+                "name each column",
+            )
         if within and tree.args.get("order"):
             self.refuse("ORDER BY after UNION ALL: a table has no order", "leave it out")
         clauses = self._clauses(start, end)
@@ -454,6 +459,7 @@ class _Reader:
             return replace(leaf, joined=joined)
         if join.args.get("on"):
             self._no_subquery(join.args["on"])
+        self._require_apart([*before, leaf], side)
         columns = _Columns([*before, leaf], self)
         using: tuple[str, ...] = ()
         if join.args.get("using"):
@@ -462,6 +468,11 @@ class _Reader:
             using = tuple(map(self.engine.quoted, names))
             pairs = []
             for name in names:
+                if len(before) > 1 and not all(self.engine.quoted(name) in one.using for one in before[1:]):
+                    self.refuse(
+                        f"USING ({name}): once another table gains a column of that name, it can be either",
+                        "write ON and its condition",
+                    )
                 has = next((one for one in before if name in dict(one.columns)), None)
                 if has is None or name not in dict(leaf.columns):
                     self.refuse(f"USING ({name}): both sides must have that column", "write ON and its condition")
@@ -473,6 +484,17 @@ class _Reader:
                 self.refuse(f"ON {self.shown(on_at + 1, stop)}: it has an aggregate", "write HAVING")
         on, test = self.piece(on_at, stop), self.piece(on_at + 1, stop)
         return replace(leaf, joined=joined, on=on, test=test, condition=condition, using=using)
+
+    def _require_apart(self, leaves: Sequence[Leaf], side: str) -> None:
+        """Of an outer join: its condition is asked of one side alone, too: a name can be a column's field."""
+        names = {one.name for one in leaves}
+        for leaf in leaves if side and self.engine.semi else ():
+            if taken := names & {name for name, _ in leaf.columns} - {leaf.name}:
+                name = min(taken)
+                self.refuse(
+                    f"{side} JOIN: {name!r} is a table in FROM and a column of {leaf.name}",
+                    "give the table another name",
+                )
 
     def _leaf(self, begin: int, stop: int, scope: _Scope) -> Leaf:
         tokens = self.tokens

@@ -13,7 +13,7 @@ from backfill_cli.contracts import own
 from backfill_cli.derived.engines import ENGINES, Engine
 from backfill_cli.derived.guard import guarded
 from backfill_cli.derived.query import All, Item, Select, bases_of
-from backfill_cli.derived.reach import MAX_MISSING, Changes, Reach, missing_leaves
+from backfill_cli.derived.reach import MAX_MISSING, Changes, Reach, outer_joins
 from backfill_cli.derived.reading import MAKE_COLUMN, Read, read, refusal, undetermined
 from backfill_cli.model.derived import Base, Derived
 
@@ -154,7 +154,7 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
             raise refusal(
                 derived.name, "UNION ALL of one row of aggregates", "make that part a [[derived]] of its own"
             )
-        if len(missing_leaves(branch)) > MAX_MISSING:
+        if outer_joins(branch) > MAX_MISSING:
             raise refusal(
                 derived.name,
                 f"more than {MAX_MISSING} outer joins in one SELECT",

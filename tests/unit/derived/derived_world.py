@@ -273,7 +273,7 @@ class World:
                 text, columns, first = source, mine, inner
                 continue
             joined = pick.choice(
-                ["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "LEFT OUTER JOIN", ",", "RIGHT JOIN", "CROSS JOIN"]
+                ["JOIN", "LEFT JOIN", "LEFT JOIN", "LEFT JOIN", "LEFT OUTER JOIN", ",", "RIGHT JOIN", "CROSS JOIN"]
             )
             if joined == "RIGHT JOIN" and at > 1:
                 joined = "LEFT JOIN"
@@ -311,7 +311,7 @@ class World:
 
     def _source(self, depth: int, with_: list[str], name: str) -> tuple[str, list[tuple[str, str]]]:
         pick = self.random
-        if depth < 2 and pick.random() < 0.2:
+        if depth < 2 and pick.random() < 0.3:
             inner_with, from_, columns = self._from(depth + 1)
             items = self._some(columns)
             listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)

@@ -220,6 +220,25 @@ def test_the_keys_expression_is_not_computed_of_rows_that_the_select_leaves_out(
     assert sink.raw.execute("SELECT k, n FROM d WHERE k IN (10, 30)").fetchall() == [(30, 2)]
 
 
+@pytest.mark.parametrize(
+    "case", ["an outer join within FROM is beside another one", "two outer joins within FROM"]
+)
+def test_rows_without_either_side_come_and_go_where_both_change_at_once(case: str, sink: Sink) -> None:
+    """The row without either is of neither side's rows, before or after."""
+    sql, *key = FOLLOWED[case]
+    sink.derive(sql, *key)
+    sink.epoch(orders={1: (0, 5, "a"), 2: (0, 6, "a")})
+    both: list[Mapping[int, Row | None]] = [
+        {1: ("NL", "x"), 5: ("BE", "y")},
+        {1: None, 5: None},
+        {2: ("NL", None), 6: (None, "y")},
+        {2: None, 6: None, 1: ("NL", "x")},
+    ]
+    for at, customers in enumerate(both):
+        sink.epoch(customers=customers, orders={10: (0, 1, "a") if at % 2 == 0 else None})
+        assert sink.rows() == sorted(sink.raw.execute(sql).fetchall(), key=repr)
+
+
 def test_two_rows_of_a_key_are_refused_and_named(sink: Sink) -> None:
     sink.derive("SELECT status, amount FROM orders", "status")
     sink.epoch(orders={1: (7, 5, "a")})
@@ -271,6 +290,22 @@ FOLLOWED = {
         'FROM orders "É" JOIN orders "é" ON "é".id = "É".customer',
         "id",
         "É",
+    ),
+    "an outer join within FROM is beside another one": (
+        "SELECT x.id, x.bk, y.country AS yk FROM (SELECT a.id, b.id AS bk FROM orders a "
+        "LEFT JOIN orders b ON b.amount = a.id) x LEFT JOIN customers y ON y.id = x.id",
+        "id",
+        "bk",
+        "yk",
+    ),
+    "two outer joins within FROM": (
+        "SELECT x.id, x.bk, y.ck FROM (SELECT a.id, b.id AS bk FROM orders a "
+        "LEFT JOIN customers b ON b.id = a.id) x "
+        "JOIN (SELECT a.id, b.region AS ck FROM orders a "
+        "LEFT JOIN customers b ON b.id = a.amount) y ON y.id = x.id",
+        "id",
+        "bk",
+        "ck",
     ),
     "brackets of lists and structs have commas": (
         "SELECT [amount, id] AS l, {'a': amount, 'b': [id, 1]} AS s, id FROM orders "

@@ -49,6 +49,24 @@ REFUSED = {
         "give the table another name",
         "SELECT customer_id.part AS a, status FROM orders AS o",
     ),
+    "a column called like another table of an outer join": (
+        "SELECT status.id, c.id AS c FROM orders AS c LEFT JOIN customers AS status ON status.id = c.customer_id",
+        "LEFT JOIN: 'status' is a table in FROM and a column of c",
+        "give the table another name",
+        "SELECT s.id AS status, c.id AS c FROM orders AS c LEFT JOIN customers AS s ON s.id = c.customer_id",
+    ),
+    "a star in a part of UNION ALL": (
+        "SELECT u.status FROM (SELECT * FROM orders UNION ALL SELECT * FROM orders) AS u",
+        "a column that a table gains is one of its part alone",
+        "name each column",
+        "SELECT u.status FROM (SELECT status FROM orders UNION ALL SELECT status FROM orders) AS u",
+    ),
+    "USING of a column that an earlier table can gain": (
+        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.id JOIN customers d USING (country)",
+        "it can be either",
+        "write ON and its condition",
+        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.id JOIN customers d ON d.country = c.country",
+    ),
     "a bracket that is open": (
         "SELECT (status FROM orders",
         "a bracket is not closed",
