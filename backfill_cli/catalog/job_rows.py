@@ -152,6 +152,7 @@ def read_progress(text: str) -> Progress:
             TablePartitions(**one | {"furthest": one["furthest"] and tuple(one["furthest"])})
             for one in told.get("tables", ())
         ),
+        "unfilled": None if told.get("unfilled") is None else tuple(told["unfilled"]),
         "spool": spool and SpoolView(**spool | {"waits": spool["waits"] and Limit.read(spool["waits"])}),
         "written_per_s": written and Written(**written),
         "headroom": headroom and Headroom.read(headroom),

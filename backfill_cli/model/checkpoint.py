@@ -176,6 +176,7 @@ class Progress:
     tell. refill: the comparison that is under way beside the loop. deadline: of the snapshot, until it is read.
     failures: of this run, after each of which it was tried again, by cause; see model.failures.
     partitions_added: see UpstreamView.added. beside: the phase is that of tables which joined later.
+    unfilled: derived tables that a later commit fills, by their markers; None: not known.
     """
 
     phase: Phase
@@ -223,6 +224,7 @@ class Progress:
     failures: Mapping[str, int] = field(default_factory=dict)
     partitions_added: int | None = None
     beside: bool = False
+    unfilled: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

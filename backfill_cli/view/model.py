@@ -154,7 +154,8 @@ class AsideView:
 
 @dataclass(frozen=True, slots=True)
 class DerivedView:
-    """A derived table. filled: whether it equals its SELECT at each commit; otherwise it is empty.
+    """A derived table. filled: whether it equals its SELECT at each commit; otherwise a later commit fills it, and
+    until then it does not exist, or has its old rows.
 
     key: empty if it is one row.
     """
@@ -382,9 +383,11 @@ def spell_aside(one: AsideView) -> str:
 
 
 def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
-    """They are filled by the first commit past the snapshot; a table that joins later does not change that."""
-    filled = committed_epoch(row) > 0 and (progress.phase != Phase.SNAPSHOT or progress.beside)
-    return tuple(DerivedView(one.name, one.target, one.key, filled) for one in row.derived)
+    """Which are filled is known by their markers, as the job's last run has seen them; else by the phase."""
+    past = committed_epoch(row) > 0 and (progress.phase != Phase.SNAPSHOT or progress.beside)
+    names = {one.name for one in row.derived}
+    filled = (names if past else set()) if progress.unfilled is None else names - set(progress.unfilled)
+    return tuple(DerivedView(one.name, one.target, one.key, one.name in filled) for one in row.derived)
 
 
 def spell_derived(one: DerivedView) -> str:
@@ -392,7 +395,7 @@ def spell_derived(one: DerivedView) -> str:
     name = one.name if one.name == one.target else f"{one.name} → {one.target}"
     if one.filled:
         return f"{name}: equals its SELECT at each commit"
-    return f"{name}: empty, filled by the commit that ends the snapshot"
+    return f"{name}: not filled yet, the first commit past the snapshot fills it"
 
 
 def spell_not_yet(view: JobView) -> str:

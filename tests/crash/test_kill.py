@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -233,3 +233,44 @@ def test_case_45_a_limit_outlives_the_runner_that_took_it_and_a_signal_commits_t
 def rows_read(folder: Path) -> int:
     progress = Catalog(folder / "catalog.duckdb").job("crash").progress
     return 0 if progress is None else progress.rows_read
+
+
+MORE = """
+[[derived]]
+name = "all_of_it"
+sql = "SELECT sum(total) AS total FROM by_digit"
+"""
+
+
+@pytest.mark.long
+def test_a_job_killed_as_its_derived_tables_join_change_and_leave_has_them_or_has_them_not(tmp_path: Path) -> None:
+    expected = upstream(tmp_path)
+    config = CONFIG.replace("rate = 8000", "rate = 100000")
+    (tmp_path / "job.toml").write_text(config)
+    run = backfill(tmp_path, "start", "--config", "job.toml", "--until", "caught-up")
+    assert run.returncode == 0, run.stderr
+
+    def changed(now: str, asked: Sequence[str], *failpoints: str) -> str:
+        """What the last of the runs told: each is killed at one of these, the last is not."""
+        (tmp_path / "job.toml").write_text(now)
+        done = backfill(tmp_path, *asked)
+        assert done.returncode == 0, done.stderr
+        for failpoint in failpoints:
+            died = backfill(tmp_path, "resume", "crash", failpoint=failpoint)
+            assert died.returncode == -signal.SIGKILL, f"{failpoint}: {died.stderr}"
+        resume_to_the_end(tmp_path, expected)
+        return backfill(tmp_path, "verify", "crash").stderr
+
+    def total() -> list[tuple[object, ...]]:
+        with duckdb.connect(str(tmp_path / "sink.duckdb"), read_only=True) as db:
+            return db.execute("SELECT * FROM all_of_it").fetchall()
+
+    by = ("crash", "--derived", "all_of_it")
+    changed(config + MORE, ("add", *by), "derived-prepared", "redefined", "sink-made-derived", "recovery-done")
+    assert total() == [(sum(expected.values()),)]
+    texts = MORE.replace("sum(total)", "CAST(sum(total) AS VARCHAR) || ' in all'")
+    changed(config + texts, ("add", *by, "--replace"), "derived-renewed", "redefined", "sink-before-commit")
+    assert total() == [(f"{sum(expected.values())} in all",)]
+    changed(config, ("remove", *by, "--with-rows", "--confirm", "crash"), "redefined", "left-tables-dropped")
+    with pytest.raises(duckdb.CatalogException):
+        total()

@@ -1,6 +1,6 @@
 """An epoch between staging and mark: the checkpoint that a barrier commits, its line of the ledger, its commit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -8,7 +8,7 @@ from typing import Generic
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, commit_of
-from backfill_cli.engine.loop.recovery import take_back
+from backfill_cli.engine.loop.recovery import take_back, unfilled
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
@@ -74,9 +74,15 @@ def leaves_more(epoch: Epoch[S], sizes: Sizes) -> bool:
 
 
 class Flight(Generic[S]):
-    """epoch: prepared and not known to be committed, or None. commit_ms: how long the last commit took."""
+    """epoch: prepared and not known to be committed, or None. commit_ms: how long the last commit took.
 
-    def __init__(self, job: Job, ports: Ports, sink_schemas: Mapping[str, str]) -> None:
+    unfilled: derived tables that a later commit fills, as of what the sink has.
+    """
+
+    def __init__(
+        self, job: Job, ports: Ports, sink_schemas: Mapping[str, str], unfilled: Sequence[str] = ()
+    ) -> None:
+        self.unfilled = tuple(unfilled)
         self._job, self._ports = job, ports
         self._sink_schemas = sink_schemas
         self._widens = False  # whether the epoch adds columns to the sink
@@ -139,4 +145,6 @@ class Flight(Generic[S]):
         hit("before-commit")
         self._ports.sink.commit(commit)
         hit("after-commit")
+        if self.unfilled:
+            self.unfilled = unfilled(self._job, self._ports.sink)
         self.commit_ms = self._ports.steady_ms() - began_ms

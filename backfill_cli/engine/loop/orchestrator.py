@@ -6,6 +6,7 @@ observe → plan (pure) → stage (Spark) → advance (pure) → prepare (catalo
 prepared only once n is committed.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from enum import StrEnum
@@ -66,7 +67,14 @@ class Orchestrator(Generic[S]):
     """
 
     def __init__(
-        self, job: Job, ports: Ports, strategy: Strategy[S], settings: Settings, start: Recovered, meter: Meter
+        self,
+        job: Job,
+        ports: Ports,
+        strategy: Strategy[S],
+        settings: Settings,
+        start: Recovered,
+        meter: Meter,
+        unfilled: Sequence[str] = (),
     ) -> None:
         self._job = job
         self._ports = ports
@@ -79,7 +87,7 @@ class Orchestrator(Generic[S]):
         self._last_epoch = start.last_epoch
         self._job_state = JobState.PAUSED if start.control.paused else JobState.RUNNING
         self._ahead: Epoch[S] | None = None  # staged, not yet prepared
-        self._flight: Flight[S] = Flight(job, ports, committed.sink_schemas)
+        self._flight: Flight[S] = Flight(job, ports, committed.sink_schemas, unfilled)
         self._unmarked: EpochRecord | None = None  # committed, not yet marked in the catalog
         self._sizes = Sizes(settings.target_ms)
         self._rhythm = Rhythm(settings.interval_ms, settings.target_ms)
@@ -117,6 +125,7 @@ class Orchestrator(Generic[S]):
             headroom=self._headroom,
             refill=self._ports.refills.progress(),
             failures=self._ports.failures.by_cause,
+            unfilled=self._flight.unfilled,
             converging=told.converging or self._ports.refills.putting_back,
         )
 

@@ -65,6 +65,12 @@ def recover(
     return kept
 
 
+def unfilled(job: Job, sink: Sink) -> tuple[str, ...]:
+    """The derived tables that a later commit fills, by their markers."""
+    markers = sink.committed(job.name) if job.derived else {}
+    return tuple(one.name for one in job.derived if markers.get(one.name, Marker(0, 0, "")).epoch == 0)
+
+
 def _is_empty(job: Job, committed: Checkpoint, sink: Sink) -> bool:
     """Whether a derived table waits for a commit: it was dropped, or is to be filled anew."""
     if not job.derived or not committed.epoch:

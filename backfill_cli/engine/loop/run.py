@@ -46,7 +46,7 @@ from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.ports import Ports, Settings, job_of
 from backfill_cli.engine.loop.process import Heartbeat, Signals, Wake, run_loop, steady_ms
-from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.recovery import recover, unfilled
 from backfill_cli.engine.loop.refills import NotPutBack, Process, Refills
 from backfill_cli.engine.spool.taker import taking
 from backfill_cli.engine.spool.upstream import SpooledUpstream, open_spooled
@@ -432,7 +432,8 @@ class _Run:
             refills = self._refills(definition, config, store, stager, resources)
             beside = refills, self.failures
             ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms, *beside)
-            loop = Orchestrator(job, ports, strategy, settings, recovered, meter)
+            waits = resources.with_retries(lambda: unfilled(job, resources.sink))
+            loop = Orchestrator(job, ports, strategy, settings, recovered, meter, waits)
             guards = self._guards(config, loop, store)
             self.signals.ask(loop)
             heartbeat.renew, heartbeat.has_news = loop.heartbeat, loop.has_news

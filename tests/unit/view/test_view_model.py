@@ -316,13 +316,20 @@ def test_a_refill_that_failed_says_so_until_a_later_one_has_done_all_of_the_tabl
         ({"phase": Phase.SNAPSHOT}, False),
         ({"phase": Phase.SNAPSHOT, "beside": True}, True),
         ({"phase": Phase.UPSTREAM}, True),
+        ({"phase": Phase.UPSTREAM, "unfilled": ("d",)}, False),
+        ({"phase": Phase.SNAPSHOT, "unfilled": ()}, True),
+        ({"phase": Phase.SNAPSHOT, "beside": True, "unfilled": ("other",)}, True),
     ],
 )
-def test_a_derived_table_is_filled_once_the_snapshot_is_past_whatever_joins_later(
+def test_a_derived_table_is_filled_as_its_marker_says_or_once_the_snapshot_is_past(
     at: dict[str, Any], filled: bool
 ) -> None:
     derived = (Derived("d", "main.d", ("k",), "SELECT 1"),)
     (one,) = job_view(row(progress=progress(**at), derived=derived)).derived
     assert one == DerivedView("d", "main.d", ("k",), filled)
-    said = "equals its SELECT at each commit" if filled else "empty, filled by the commit that ends the snapshot"
+    said = (
+        "equals its SELECT at each commit"
+        if filled
+        else "not filled yet, the first commit past the snapshot fills it"
+    )
     assert spell_derived(one) == f"d → main.d: {said}"
