@@ -120,9 +120,10 @@ class Command:
 
     @property
     def said(self) -> str:
-        """`pause`, `add public.refunds`; as it was typed."""
+        """`pause`, `add public.refunds`, `add revenue --replace`; as it was typed."""
         verb = Verb.REFILL if self.verb is Verb.PUT_BACK else self.verb
-        return f"{verb} {self.table}".rstrip()
+        again = " --replace" if verb is Verb.ADD and json.loads(self.payload or "{}").get("again") else ""
+        return f"{verb} {self.table}".rstrip() + again
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,7 @@ def test_a_derived_table_joins_changes_and_leaves_a_job(s: Scene) -> None:
         first, second = asked.commands()
         assert first[4] == second[4] == "--replace"
         typed_in(s, *first)
+        assert [one.said for one in s.catalog.job("orders").waiting] == ["add by_name --replace"]
         run(s)
         assert rows(s, "total") == [(30,)], "it reads the other"
         assert rows(s, "by_name") == [("a", 10), ("b", 20)]
