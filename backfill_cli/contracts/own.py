@@ -56,6 +56,8 @@ CARRIED = "_backfill_carried"
 CHANGED = "_backfill_changed"
 DERIVED = "_backfill_derived"
 KEYS = "_backfill_keys"
+PARTIALS = "_backfill_partials"
+MERGED = "_backfill_merged"
 
 # A table that takes the place of another one when its transaction ends.
 ANEW = "_backfill_anew"

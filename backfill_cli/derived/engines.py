@@ -12,10 +12,12 @@ class Engine:
     """dialect: its name in sqlglot. ignores_case: of names. semi: whether it has SEMI JOIN, which it plans well.
 
     compares_null: whether it can hash IS NOT DISTINCT FROM. tries: whether TRY(…) is NULL for what fails.
-    types: SQL of the types of the columns of a table, {}, in order, without their modifiers; "" where the caller
-    knows them. moments: whether the text 'today' can be read as a date. folds_all: whether names have no case in
-    letters outside ASCII either. quote: of identifiers. lenient: whether it casts a value in a comparison by
-    itself, which can fail for another row.
+    types: SQL of the types of the columns of a table, {}, in order, without their modifiers; declared: with them;
+    "" where the caller knows them. moments: whether the text 'today' can be read as a date. folds_all: whether names
+    have no case in letters outside ASCII either. quote: of identifiers. lenient: whether it casts a value in a
+    comparison by itself, which can fail for another row. scales: whether a number has a scale of its own beside
+    that of its type, and can be none. averages: whether avg of exact numbers is the quotient of their sum and
+    their count, exactly.
     """
 
     dialect: str
@@ -24,10 +26,13 @@ class Engine:
     compares_null: bool
     tries: bool
     types: str
+    declared: str
     moments: bool = False
     folds_all: bool = False
     quote: str = '"'
     lenient: bool = False
+    scales: bool = False
+    averages: bool = False
 
     def quoted(self, name: str) -> str:
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
@@ -61,6 +66,7 @@ ENGINES = {
         compares_null=True,
         tries=True,
         types="SELECT column_type FROM (DESCRIBE {})",
+        declared="SELECT column_type FROM (DESCRIBE {})",
     ),
     "postgres": Engine(
         "postgres",
@@ -70,7 +76,11 @@ ENGINES = {
         tries=False,
         types="SELECT pg_catalog.format_type(atttypid, -1) FROM pg_catalog.pg_attribute "
         "WHERE attrelid = '{}'::pg_catalog.regclass AND attnum > 0 ORDER BY attnum",
+        declared="SELECT pg_catalog.format_type(atttypid, atttypmod) FROM pg_catalog.pg_attribute "
+        "WHERE attrelid = '{}'::pg_catalog.regclass AND attnum > 0 ORDER BY attnum",
         moments=True,
+        scales=True,
+        averages=True,
     ),
     "spark": Engine(
         "spark",
@@ -79,6 +89,7 @@ ENGINES = {
         compares_null=True,
         tries=False,
         types="",
+        declared="",
         moments=True,  # DATE 'today'
         folds_all=True,
         quote="`",

@@ -14,14 +14,29 @@ from backfill_cli.model.derived import Base
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """An aggregate in an expression, from where to where in its text. filter: FILTER (…), or nothing."""
+
+    name: str
+    start: int
+    end: int
+    argument: str
+    filter: str
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
-    """An output column. text: its expression. tree: the same, each column by its leaf. name: as it is compared."""
+    """An output column. text: its expression. tree: the same, each column by its leaf. name: as it is compared.
+
+    calls: its aggregates in order; None where their places in the text are not known.
+    """
 
     name: str
     text: str
     tree: exp.Expr
     aggregates: bool = False
     windows: bool = False
+    calls: tuple[Call, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +72,8 @@ class Select:
     """One SELECT. after_from: where FROM ends in the text; where: the condition, and from where to where it goes.
 
     distinct: of all columns. once_per: those of DISTINCT ON. partitions: of each window. first: the partition
-    whose first row alone QUALIFY keeps. groups: None without GROUP BY. one_row: aggregates without groups.
-    plain: its rows are rows of FROM, one for one. commas: where FROM has them.
+    whose first row alone QUALIFY keeps. groups: None without GROUP BY. one_row: aggregates without groups. having:
+    the condition. plain: its rows are rows of FROM, one for one. commas: where FROM has them.
     """
 
     items: tuple[Item, ...]
@@ -73,7 +88,7 @@ class Select:
     first: tuple[exp.Expr, ...] | None = None
     groups: tuple[exp.Expr, ...] | None = None
     one_row: bool = False
-    having: bool = False
+    having: Item | None = None
     qualify: bool = False
     plain: bool = True
     commas: tuple[tuple[int, int], ...] = ()

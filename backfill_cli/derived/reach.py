@@ -142,6 +142,35 @@ class Reach:
         there = f"EXISTS (SELECT FROM {changed} AS {own.CHANGED} WHERE {same})"
         return f"(SELECT {own.ROW}.* FROM {base.sql} AS {own.ROW} WHERE {there})"
 
+    def unchanged(self, base: Base, changed: str | None) -> str:
+        """The other rows of a base, as a source."""
+        if changed is None:
+            return f"(SELECT * FROM {base.sql} AS {own.ROW} WHERE FALSE)"
+        quoted = self.engine.quoted
+        same = " AND ".join(
+            self.engine.same(f"{own.ROW}.{quoted(name)}", f"{own.CHANGED}.{quoted(name)}", base.nullable)
+            for name in base.by
+        )
+        there = f"SELECT 1 FROM {changed} AS {own.CHANGED} WHERE {same}"
+        return f"(SELECT {own.ROW}.* FROM {base.sql} AS {own.ROW} WHERE NOT EXISTS ({there}))"
+
+    def once(self, select: Select, changes: Changes) -> Iterator[str]:
+        """What follows FROM and WHERE, of the rows that the changes reach, each row in one of them.
+
+        Of a SELECT whose rows are one of each base: a row is found by the first of its changed ones.
+        """
+        others: dict[int, str] = {}
+        for at, leaf in enumerate(select.leaves):
+            if isinstance(leaf.source, Base) and leaf.source.name in changes:
+                changed = changes[leaf.source.name]
+                from_ = self.from_(select, {**others, at: self.changed(leaf.source, changed)})
+                yield f"{from_}{self._where(select.where)}"
+                others[at] = self.unchanged(leaf.source, changed)
+
+    def all_rows(self, select: Select) -> str:
+        """What follows FROM and WHERE."""
+        return f"{self.from_(select, {})}{self._where(select.where)}"
+
     def _found_by(self, select: Select, sources: Mapping[int, str], empty: Mapping[int, str] | None = None) -> str:
         """FROM with these sources as leaves; joins that would keep a row without one are inner ones."""
         inner = [

@@ -17,7 +17,7 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
-from backfill_cli.derived.query import All, Item, Leaf, Select, Values
+from backfill_cli.derived.query import All, Call, Item, Leaf, Select, Values
 from backfill_cli.errors import Hint, UsageError, in_config
 from backfill_cli.model.derived import Base, Derived
 
@@ -365,7 +365,9 @@ class _Reader:
             if condition.find(exp.AggFunc, exp.Window):
                 self.refuse(f"WHERE {self.shown(at + 1, stop[at])}: it has an aggregate", "write HAVING")
             made = replace(made, where=self.piece(at + 1, stop[at]), where_at=span, condition=condition)
-        return self._shaped(made, tree, columns)
+        having_at = clauses.get(TokenType.HAVING)
+        having = (having_at + 1, stop[having_at]) if having_at is not None else None
+        return self._shaped(made, tree, having)
 
     def _after_distinct(self, start: int) -> int:
         at = start + 1
@@ -646,7 +648,27 @@ class _Reader:
         found = columns.qualified(inner)
         aggregates = _aggregates(found)
         self._judge(found)
-        yield Item(name, self.piece(begin, stop), found, bool(aggregates), found.find(exp.Window) is not None)
+        windows = found.find(exp.Window) is not None
+        calls = self._calls(begin, stop, aggregates)
+        yield Item(name, self.piece(begin, stop), found, bool(aggregates), windows, calls)
+
+    def _calls(self, start: int, end: int, aggregates: Sequence[exp.Expr]) -> tuple[Call, ...] | None:
+        """The places of these aggregates, which are all that these tokens have; None if they are not found."""
+        found, first = list[Call](), self.tokens[start].start
+        for at in range(start, end - 1):
+            token, name = self.tokens[at], self.tokens[at].text.lower()
+            if at + 1 not in self.closing or name not in ORDER_FREE or token.token_type in _STRINGS:
+                continue
+            if token.token_type == TokenType.IDENTIFIER or self.tokens[at - 1].token_type == TokenType.DOT:
+                continue
+            close, last, limit = self.closing[at + 1], self.closing[at + 1], ""
+            if close + 1 < end and self.tokens[close + 1].text.upper() == "FILTER":
+                last = self.closing[close + 2]
+                limit = f" {self.piece(close + 1, last + 1)}"
+            span = token.start - first, self.tokens[last].end + 1 - first
+            found.append(Call(name, *span, self.piece(at + 2, close), limit))
+        same = sorted(one.name for one in found) == sorted(map(_called, aggregates))
+        return tuple(found) if same else None
 
     def _star(self, begin: int, stop: int, node: exp.Expr, leaves: Sequence[Leaf]) -> Iterator[Item]:
         if len(leaves) > 1:
@@ -698,7 +720,7 @@ class _Reader:
 
     # -- what kind of SELECT it is
 
-    def _shaped(self, made: Select, tree: exp.Select, columns: "_Columns") -> Select:
+    def _shaped(self, made: Select, tree: exp.Select, having: tuple[int, int] | None) -> Select:
         args = tree.args
         lenient = _Columns(made.leaves, self, {item.name: item.tree for item in made.items})
         windows: list[exp.Window] = []
@@ -740,10 +762,14 @@ class _Reader:
             first=_first(args.get("qualify"), made),
             groups=groups,
             one_row=one_row,
-            having=args.get("having") is not None,
+            having=self._having(args["having"].this, *having) if having else None,
             qualify=args.get("qualify") is not None,
             plain=not (distinct or windows or aggregates or groups is not None or args.get("qualify")),
         )
+
+    def _having(self, tree: exp.Expr, start: int, end: int) -> Item:
+        calls = self._calls(start, end, _aggregates(tree))
+        return Item("", self.piece(start, end), tree, True, tree.find(exp.Window) is not None, calls)
 
     def _groups(self, group: exp.Expr | None, made: Select, lenient: "_Columns") -> tuple[exp.Expr, ...] | None:
         if group is None:

@@ -17,6 +17,10 @@ from backfill_cli.derived.reach import MAX_MISSING, Changes, Reach, outer_joins
 from backfill_cli.derived.reading import MAKE_COLUMN, Read, read, refusal, undetermined
 from backfill_cli.model.derived import Base, Derived
 
+Nulls = Sequence[bool] | None
+"""Which columns are NULL in all keys of a relation, the others being so in none; None: any can be, and the engine
+compares NULL as a value.
+"""
 _CONSTANT = (exp.Literal, exp.Null, exp.Boolean, exp.Cast, exp.DataType, exp.DataTypeParam, exp.Neg, exp.Paren)
 
 
@@ -64,16 +68,16 @@ class Maintained:
         """The columns of a relation of keys, one for each of `pushed`."""
         return tuple(own.numbered(own.KEY, at) for at, _ in enumerate(self.pushed)) or (own.KEY,)
 
-    def limited(self, keys: str, nulls: bool = True, types: Sequence[str] = ()) -> str:
+    def limited(self, keys: str, nulls: Nulls = None, types: Sequence[str] = ()) -> str:
         """The SELECT's rows whose key is in the relation `keys`; not empty where `pushed` is.
 
-        nulls: whether a key can have a NULL; without, an engine can find the rows faster. types: see `reached`.
+        types: see `reached`.
         """
         if not self.pushed:
             return self.text
         splices: list[tuple[int, int, str]] = []
         for branch in self._read.query.branches:
-            same = self._same(_typed([self._guarded(branch, name) for name in self.pushed], types), nulls)
+            same = self.same(_typed([self._guarded(branch, name) for name in self.pushed], types), nulls)
             # a join after a comma sees less than one after CROSS JOIN
             if (
                 self.engine.semi
@@ -93,12 +97,18 @@ class Maintained:
                 splices.append((branch.after_from, branch.after_from, f" WHERE {there}"))
         return self._read.spliced(splices)
 
-    def among(self, keys: str, row: str, nulls: bool = True) -> str:
+    def among(self, keys: str, row: str, nulls: Nulls = None) -> str:
         """SQL: the row of the derived table called `row` has a key in the relation `keys`."""
         if not self.pushed:
             return "TRUE"
-        same = self._same([f"{row}.{self.engine.quoted(name)}" for name in self.pushed], nulls)
+        same = self.same([f"{row}.{self.engine.quoted(name)}" for name in self.pushed], nulls)
         return f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS} WHERE {same})"
+
+    def null_patterns(self) -> list[Nulls]:
+        """Two that are as different as can be: for a trial."""
+        if self.engine.compares_null or not self.pushed:
+            return [None]
+        return [[null] * len(self.pushed) for null in (False, True)]
 
     def base(self, names: Sequence[str], target: str) -> Base:
         """This table as one that other derived tables read."""
@@ -113,9 +123,15 @@ class Maintained:
             nullable=True,
         )
 
-    def _same(self, expressions: Sequence[str], nulls: bool) -> str:
-        pairs = zip(expressions, self.key_columns, strict=True)
-        return " AND ".join(self.engine.same(f"{own.KEYS}.{name}", f"({sql})", nulls) for sql, name in pairs)
+    def same(self, expressions: Sequence[str], nulls: Nulls) -> str:
+        """SQL: these are the key of a row of the relation called own.KEYS."""
+        pairs = list(zip(expressions, self.key_columns, strict=True))
+        if nulls is None:
+            return " AND ".join(self.engine.same(f"{own.KEYS}.{name}", f"({sql})", True) for sql, name in pairs)
+        return " AND ".join(
+            f"({sql}) IS NULL" if null else f"{own.KEYS}.{name} = ({sql})"
+            for (sql, name), null in zip(pairs, nulls, strict=True)
+        )
 
     def _keys(self, branch: Select, types: Sequence[str]) -> str:
         if not self.pushed:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
+from backfill_cli.derived.contributions import Contributions
 from backfill_cli.derived.query import All, Select
 from backfill_cli.derived.rows import Maintained
 from backfill_cli.model.derived import Base
@@ -50,11 +51,16 @@ def _joined(select: Select) -> Iterator[tuple[str, str]]:
             yield from ((other.name, name.strip('"`')) for other in select.leaves[: at + 1])
 
 
-def notes_of(one: Maintained, types: Mapping[str, str]) -> tuple[str, ...]:
-    """types: of its columns, as the database writes them."""
+def notes_of(one: Maintained, types: Mapping[str, str], added: Contributions | str) -> tuple[str, ...]:
+    """types: of its columns, as the database writes them. added: what it is kept by, or why it is not."""
     notes = []
-    if not one.pushed:
-        notes.append("it is one row: each change of what it reads computes it from all rows again")
+    row = "its row is" if not one.pushed else "the groups that a change reaches are"
+    if not isinstance(added, str):
+        notes.append(
+            f"{row} kept by contributions: what the old rows gave is taken away, what the new ones give added"
+        )
+    elif added or not one.pushed:
+        notes.append(f"{row} computed again from all rows" + (f": {added}" if added else ""))
     kinds = {name.lower(): kind.upper() for name, kind in types.items()}
     branch = one.query.branches[0]
     drifting = [

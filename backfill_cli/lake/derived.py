@@ -147,7 +147,7 @@ class LakeDerives(Derives):
             self._refuse_taken(job, table)
             if rehearse:
                 self._rehearse(one, tables, derived)
-            notes = notes_of(one, dict(columns))
+            notes = notes_of(one, dict(columns), "")
             told = one.derived
             yield (
                 told.name,
@@ -202,7 +202,7 @@ class LakeDerives(Derives):
                 for name, column in zip(one.pushed, one.key_columns, strict=False)
             )
             relation = f"(SELECT {keys or f'1 AS {own.KEY}'} FROM {view})"
-            self.select(one.limited(relation, True, types)).toArrow()
+            self.select(one.limited(relation, None, types)).toArrow()
             row = own.SOURCE
             self.select(f"SELECT * FROM {view} AS {row} WHERE {one.among(relation, row)}").toArrow()
 

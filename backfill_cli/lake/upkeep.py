@@ -230,7 +230,7 @@ class Keeping:
             return
         table, key = now.table, own.numbered(own.KEYS, 0)
         self._show(one.reads, self._after(one))
-        rows = self._written(self._select(one.limited(key, True, self._types(one)), table), "rows")
+        rows = self._written(self._select(one.limited(key, None, self._types(one)), table), "rows")
         new = self._read(rows, table)
         require_unique(one, table, new)
         self._rows(one.derived.name, now.version).createOrReplaceTempView(own.HELD)

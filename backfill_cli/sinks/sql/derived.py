@@ -29,10 +29,11 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.reports import PlannedDerived
 from backfill_cli.model.verify import DifferentRow
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
-from backfill_cli.sinks.sql.state import SqlState
+from backfill_cli.sinks.sql.state import PARTIALS, SqlState
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
 
 if TYPE_CHECKING:
+    from backfill_cli.derived.contributions import Contributions
     from backfill_cli.derived.rows import Maintained
 
 S = TypeVar("S", bound=SqlState)
@@ -177,8 +178,8 @@ class SqlDerives(Derives, Generic[S]):
                 with self.explained(one.derived.name):
                     state.con.run(f"CREATE TEMPORARY TABLE {name} AS {_empty(one.text)}")
                 self._require_steady(state, one)
-                planned[one.derived.name] = self._planned(one, self.columns(state, name))
-                self._rehearse(state, one, name, bases)
+                added = self._rehearse(state, one, name, bases)
+                planned[one.derived.name] = self._planned(one, self.columns(state, name), added)
                 bases.append(one.base((one.derived.name,), name))
         with self.known(f"checking the derived tables of job {job!r}") as there:
             if there is not None:
@@ -194,13 +195,13 @@ class SqlDerives(Derives, Generic[S]):
             if (twin := seen.setdefault(target.identity, one.name)) != one.name:
                 raise same_target(twin, one.name, str(target))
 
-    def _planned(self, one: "Maintained", columns: Columns) -> PlannedDerived:
+    def _planned(self, one: "Maintained", columns: Columns, added: "Contributions | str") -> PlannedDerived:
         from backfill_cli.derived.shown import notes_of, reads_of
 
         derived = one.derived
         return PlannedDerived(
             *(derived.name, derived.target, derived.key, columns, reads_of(one), one.pushed),
-            notes=notes_of(one, dict(columns)),
+            notes=notes_of(one, dict(columns), added),
         )
 
     def _require_steady(self, state: S, one: "Maintained") -> None:
@@ -218,24 +219,39 @@ class SqlDerives(Derives, Generic[S]):
                 raise refusal(one.derived.name, f"{name}: an aggregate that is not taken", f"use one of {taken}")
 
     def _refuse_hidden(self, state: S, found: "Sequence[Maintained]") -> None:
+        from backfill_cli.derived.contributions import CALLED, contributions
+
         if hidden := self.hidden(state):
             for one in found:
-                for name in sorted({name for name, _ in self.called(state, one.text)} & hidden):
+                ours = frozenset[str]() if isinstance(contributions(one), str) else CALLED
+                for name in sorted({*(name for name, _ in self.called(state, one.text)), *ours} & hidden):
                     what = f"{name}: a macro of the {self.holder}'s, which is called instead of the function"
                     drop = shell(f"DROP MACRO {self.dialect.quoted(name)}")
                     hint = "give that macro another name, by " + drop + ", and create it anew"
                     raise UsageError(f"derived table {one.derived.name!r}: {what}", hint)
 
-    def _rehearse(self, state: S, one: "Maintained", name: str, bases: Sequence[Base]) -> None:
-        """Every statement that keeps it has run: what would fail in each commit is refused now."""
-        from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
+    def _rehearse(self, state: S, one: "Maintained", name: str, bases: Sequence[Base]) -> "Contributions | str":
+        """Every statement that keeps it has run: what would fail in each commit is refused now.
+
+        Returns what it is kept by, or why its groups are computed again.
+        """
+        from backfill_cli.sinks.sql.upkeep import Kept, Upkeep, added_to, create_partials
 
         changed = {
             base.name: f"(SELECT {self.dialect.listed(base.by) or f'1 AS {own.KEY}'} FROM {base.sql} WHERE FALSE)"
             for base in bases
         }
         with self.explained(one.derived.name, "as a change would be applied: "):
-            Upkeep(state.con, self.dialect, [Kept(one, name)]).rehearse(changed)
+            added = added_to(state.con, one)
+            kept = [Kept(one, name)]
+            if not isinstance(added, str):
+                create_partials(state.con, self.dialect, added, own.PARTIALS, temporary=True)
+                kept.append(Kept(one, name, added, own.PARTIALS))
+            for each in kept:
+                Upkeep(state.con, self.dialect, [each]).rehearse(changed)
+            if not isinstance(added, str):
+                state.con.run(f"DROP TABLE {own.PARTIALS}")
+        return added
 
     def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
         with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
@@ -243,6 +259,8 @@ class SqlDerives(Derives, Generic[S]):
             self._refuse_shared_targets(derived, tables)
             found = self.ordered(derived, tables)
             self._refuse_hidden(state, found)
+            if derived:
+                self._prepare_partials(state, job)
             lacks = self._missing(state, job, found)
             if lacks.new or lacks.again:
                 with state.con.ddl():
@@ -250,6 +268,19 @@ class SqlDerives(Derives, Generic[S]):
                     state.claim(job, lacks.new)
                     for name in lacks.again:  # it was dropped: the next commit fills it
                         state.unfill(job, name)
+
+    def _prepare_partials(self, state: S, job: str) -> None:
+        """Partial aggregates can be recorded; none are whose table somebody has dropped."""
+        known, made = PARTIALS.name in state.there(), self.tables(state)
+        recorded = state.partials(job) if known else {}
+        gone = [table for table, (name, _) in recorded.items() if name and not made.exists(state.target(name))]
+        if known and not gone:
+            return
+        with state.con.ddl():
+            for statement in state.ddl(PARTIALS):
+                state.con.run(statement)
+            for table in gone:
+                state.record_partials(job, table, "", 0)
 
     def _try(self, state: S, lacks: "_Missing") -> None:
         """Each new one could be created, and is not there: nobody sees it before the commit that fills it."""
@@ -462,8 +493,10 @@ class Keeping(Generic[S]):
         markers: Mapping[str, Marker],
         due: Sequence[SinkTable],
     ) -> None:
+        from backfill_cli.sinks.sql.partials import Partials
         from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
 
+        self.partials = Partials(derives, state, commit)
         self.derives, self.state, self.commit, self.due = derives, state, commit, due
         self.filled: list[Maintained] = []
         self.made = False  # whether tables were created or replaced
@@ -478,7 +511,8 @@ class Keeping(Generic[S]):
                 self.filled.append(one)
                 names.add(one.derived.name)
             elif is_due(commit, one.derived.name, marker, derives.holder):
-                kept.append(Kept(one, derives.target(one.derived).sql))
+                held = self.partials.of(one, marker.epoch)
+                kept.append(Kept(one, derives.target(one.derived).sql, *held))
         first = self.begun.isdisjoint(one.name for one in commit.derived)
         if first and commit.saved.checkpoint.phase is Phase.SNAPSHOT:
             self.filled = []
@@ -524,24 +558,27 @@ class Keeping(Generic[S]):
         for one in self.filled:
             with self._refusals(one.derived.name):
                 self._fill(one)
+        with self._refusals():
+            self.made = self.partials.keep(self.kept) or self.made
         return [*(one.name for one in self.kept), *(one.derived.name for one in self.filled)]
 
     def _fill(self, one: "Maintained") -> None:
         derives, state, con = self.derives, self.state, self.state.con
         name, target = one.derived.name, derives.target(one.derived)
+        text = self.partials.fill(one) or one.text
         there, columns = derives.tables(state).exists(target), derives.columns(state, f"({one.text})")
         if there and name not in self.begun:
             derives.require_ours(state, target, name, columns)
         if not there:
-            self._create(one, target)
+            self._create(one, target, text)
         elif derives.columns(state, target.sql) == columns:
             con.run(f"DELETE FROM {target.sql}")
-            con.run(f"INSERT INTO {target.sql} ({one.engine.listed(one.columns)}) {one.text}")
+            con.run(f"INSERT INTO {target.sql} ({one.engine.listed(one.columns)}) {text}")
             for statement in derives.indexes(state, target, one.pushed):
                 con.run(statement)
         else:  # readers go on with the old one until the transaction ends, but for the last moment
             beside = derives.dialect.target(target.schema, own.ANEW)
-            self._create(one, beside)
+            self._create(one, beside, text)
             for statement in derives.granted(state, target, beside):
                 con.run(statement)
             derives.make_way(state, name, [target])
@@ -549,9 +586,9 @@ class Keeping(Generic[S]):
         if not one.unique and (twice := con.rows(derives.dialect.twice(one.derived.key, target.sql))):
             raise twice_in(one.derived.name, one.derived.key, twice)
 
-    def _create(self, one: "Maintained", target: Target) -> None:
+    def _create(self, one: "Maintained", target: Target, text: str) -> None:
         self.made = True
-        self.state.con.run(f"CREATE TABLE {target.sql} AS {one.text}")
+        self.state.con.run(f"CREATE TABLE {target.sql} AS {text}")
         for statement in self.derives.indexes(self.state, target, one.pushed):
             self.state.con.run(statement)
 

@@ -158,11 +158,15 @@ class SqlSink(Sink, Cutover, Generic[S]):
         with self.known(f"forgetting tables of job {job!r}") as state:
             if state is not None:
                 with state.con.transaction():
-                    state.leave(job, tables)
+                    dropped = state.leave(job, tables)
+                if dropped:
+                    self.derives.settled(state)
 
     def forget(self, job: str) -> None:
         with self.known(f"forgetting job {job!r}") as state:
             if state is not None:
                 with state.con.transaction():
-                    state.remove(job)
+                    dropped = state.remove(job)
+                if dropped:
+                    self.derives.settled(state)
                 state.drop_unused()

@@ -129,6 +129,19 @@ def live_table(name: Mapping[str, tuple[str, str]], kept: str) -> SideTable:
     )
 
 
+PARTIALS = SideTable(
+    "partials",
+    "backfill: the partial aggregates of derived tables whose groups are kept by contributions.",
+    {
+        "job": ("text NOT NULL", "name of the job"),
+        "table": ("text NOT NULL", "the job's name for the derived table"),
+        "name": ("text NOT NULL", "the table that has them; empty: groups are computed again from all their rows"),
+        "epoch": ("bigint NOT NULL", "the commit that they are of; others are not used"),
+    },
+    ("job", "table"),
+)
+
+
 class SqlState(ABC):
     """The side tables of one schema, on one connection; every call is part of the connection's transaction.
 
@@ -304,18 +317,56 @@ class SqlState(ABC):
         }
         return SavedJob(found[0][0], replace(decode(Checkpoint, found[0][1]), splits=splits))
 
-    def leave(self, job: str, tables: Sequence[str]) -> None:
-        """These tables of the job are forgotten."""
+    def partials(self, job: str) -> dict[str, tuple[str, int]]:
+        """By derived table, the table of its partial aggregates, and the commit that they are of."""
+        found = self.con.rows(f'SELECT "table", name, epoch FROM {self.sql(PARTIALS.name)} WHERE job = $1', job)
+        return {table: (name, epoch) for table, name, epoch in found}
+
+    def record_partials(self, job: str, table: str, name: str, epoch: int) -> None:
+        """The table `name` has the partial aggregates of this derived table, as of this commit."""
+        partials = self.sql(PARTIALS.name)
+        self.con.run(f'DELETE FROM {partials} WHERE job = $1 AND "table" = $2', job, table)
+        self.con.run(f"INSERT INTO {partials} VALUES ($1, $2, $3, CAST($4 AS bigint))", job, table, name, epoch)
+
+    def advance_partials(self, job: str, tables: Sequence[str], epoch: int) -> None:
+        """Those of these derived tables are of this commit."""
+        numbers = ", ".join(f"${at}" for at, _ in enumerate(tables, 3))
+        self.con.run(
+            f'UPDATE {self.sql(PARTIALS.name)} SET epoch = $1 WHERE job = $2 AND "table" IN ({numbers})',
+            *(epoch, job, *tables),
+        )
+
+    def drop_partials(self, job: str, tables: Sequence[str] | None = None) -> bool:
+        """The partial aggregates of these derived tables are gone; None: of all. Tells whether any were."""
+        held = self.partials(job) if PARTIALS.name in self.there() else {}
+        names = [name for table, (name, _) in held.items() if name and (tables is None or table in tables)]
+        for name in names:
+            self.con.run(f"DROP TABLE IF EXISTS {self.sql(name)}")
+        return bool(names)
+
+    def leave(self, job: str, tables: Sequence[str]) -> bool:
+        """These tables of the job are forgotten. Returns whether a table was dropped."""
+        dropped = self.drop_partials(job, tables)
         for name in self.there():
-            if name in ("markers", "splits", "live"):
+            if name in ("markers", "splits", "live", PARTIALS.name):
                 for table in tables:
                     self.con.run(f'DELETE FROM {self.sql(name)} WHERE job = $1 AND "table" = $2', job, table)
+        return dropped
 
-    def remove(self, job: str) -> None:
-        """The job is forgotten. Its views stay, and its cutovers can no longer be reversed."""
+    def remove(self, job: str) -> bool:
+        """The job is forgotten. Its views stay, and its cutovers can no longer be reversed.
+
+        Returns whether a table was dropped.
+        """
         # Markers first: a commit in flight holds their lock, so the DELETE waits for it.
-        for name in self.there():
-            self.con.run(f"DELETE FROM {self.sql(name)} WHERE job = $1", job)
+        there = self.there()
+        for name in there:
+            if name != PARTIALS.name:
+                self.con.run(f"DELETE FROM {self.sql(name)} WHERE job = $1", job)
+        dropped = self.drop_partials(job)
+        if PARTIALS.name in there:
+            self.con.run(f"DELETE FROM {self.sql(PARTIALS.name)} WHERE job = $1", job)
+        return dropped
 
 
 @lru_cache(maxsize=4)

@@ -9,18 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import own
+from backfill_cli.derived.contributions import Contributions, contributions
 from backfill_cli.derived.refused import twice_in
-from backfill_cli.derived.rows import Maintained
+from backfill_cli.derived.rows import Maintained, Nulls
 from backfill_cli.sinks.sql.dialect import SqlDialect
 from backfill_cli.sinks.sql.state import Connection
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A derived table that is whole. target: quoted."""
+    """A derived table that is whole. target: quoted. added: what it is kept by, if its groups are not computed
+    again; partials: the table of its partial aggregates, which are of the same rows.
+    """
 
     maintained: Maintained
     target: str
+    added: Contributions | None = None
+    partials: str = ""
 
     @property
     def name(self) -> str:
@@ -45,7 +50,7 @@ class Upkeep:
         """The keys that the old rows of these changes reach are known. changes: see `derived.reach.Changes`."""
         self.changes = changes
         for one in self.kept:
-            self._collect(one, changes)
+            self._collect(one, changes, "-")
 
     def rehearse(self, changed: Mapping[str, str]) -> None:
         """Whatever a commit can run has been run, over empty tables. changed: the keys of each base, a relation.
@@ -55,9 +60,14 @@ class Upkeep:
         for one in self.kept:
             for name in one.maintained.reads:
                 for change in (changed[name], None):
-                    self._collect(one, {name: change})
-            for nulls in (False, True):
-                self._recompute(one, self.keys[one.name], nulls)
+                    self._collect(one, {name: change}, "-")
+            patterns = one.maintained.null_patterns()
+            if one.added is not None:
+                self._merge(one, [("", nulls) for nulls in patterns])
+            for nulls in patterns:
+                self._apply(one, self.keys[one.name], nulls)
+            if one.added is not None:
+                self._add(one)
             self.con.run(f"DROP TABLE {self.keys[one.name]}")
 
     def after(self) -> None:
@@ -65,15 +75,17 @@ class Upkeep:
         for one in self.kept:
             self._collect(one, self.changes)
         for at, one in enumerate(self.kept):
-            keys = self.keys[one.name]
             if one.name not in self.made:
                 continue
+            if one.added is not None:
+                self._merge(one, self._patterns(one))
+            keys = self.keys[one.name]
             if self.con.rows(f"SELECT 1 FROM {keys} LIMIT 1"):
                 change: Mapping[str, str | None] = {
                     one.name: self._changed(one) if one.maintained.pushed else None
                 }
                 for dependent in self.kept[at + 1 :]:
-                    self._collect(dependent, change)
+                    self._collect(dependent, change, "-")
                 self._replace(one)
                 for dependent in self.kept[at + 1 :]:
                     self._collect(dependent, change)
@@ -81,6 +93,9 @@ class Upkeep:
 
     def _create(self, one: Kept) -> None:
         kept, keys = one.maintained, self.keys[one.name]
+        if one.added is not None:
+            self.con.run(f"CREATE TEMP TABLE {keys} AS SELECT * FROM {one.partials} WHERE FALSE")
+            return
         columns = ", ".join(
             f"{kept.engine.quoted(name)} AS {column}"
             for name, column in zip(kept.pushed, kept.key_columns, strict=False)
@@ -91,15 +106,22 @@ class Upkeep:
         if kept.converts:
             self.types[one.name] = [kind for (kind,) in self.con.rows(kept.engine.types.format(keys))]
 
-    def _collect(self, one: Kept, changes: Mapping[str, str | None]) -> None:
-        """Keys have a table only where something is read that changed: each costs rows of the catalog."""
+    def _collect(self, one: Kept, changes: Mapping[str, str | None], sign: str = "") -> None:
+        """Keys have a table only where something is read that changed: each costs rows of the catalog.
+
+        sign: of what is added, where groups are kept so.
+        """
         self.doing = one.name
         if not one.maintained.reached(changes):
             return
         if one.name not in self.made:
             self._create(one)
             self.made.add(one.name)
-        for select in one.maintained.reached(changes, self.types.get(one.name, ())):
+        if one.added is None:
+            selects = one.maintained.reached(changes, self.types.get(one.name, ()))
+        else:
+            selects = one.added.given(changes, self.dialect.functions, sign)
+        for select in selects:
             self.con.run(f"INSERT INTO {self.keys[one.name]} {select}")
 
     def _changed(self, one: Kept) -> str:
@@ -112,10 +134,24 @@ class Upkeep:
         return f"(SELECT DISTINCT {columns} FROM {self.keys[one.name]})"
 
     def _replace(self, one: Kept) -> None:
-        for keys, nulls in self._parts(one):
-            self._recompute(one, keys, nulls)
+        columns = ", ".join(one.maintained.key_columns)
+        for where, nulls in self._patterns(one):
+            keys = (
+                self.keys[one.name]
+                if nulls is None
+                else f"(SELECT DISTINCT {columns} FROM {self.keys[one.name]}{where})"
+            )
+            self._apply(one, keys, nulls)
+        if one.added is not None:
+            self._add(one)
 
-    def _recompute(self, one: Kept, keys: str, nulls: bool) -> None:
+    def _apply(self, one: Kept, keys: str, nulls: Nulls) -> None:
+        if one.added is None:
+            self._recompute(one, keys, nulls)
+        else:
+            self._take_away(one, keys, nulls)
+
+    def _recompute(self, one: Kept, keys: str, nulls: Nulls) -> None:
         self.doing = one.name
         kept, target = one.maintained, one.target
         columns = kept.engine.listed(kept.columns)
@@ -126,23 +162,77 @@ class Upkeep:
         if not kept.unique:
             self._check(one, keys, nulls)
 
-    def _parts(self, one: Kept) -> list[tuple[str, bool]]:
-        """Relations of the keys, and whether they can have NULLs: an engine may find those without NULLs
-        faster.
+    def _merge(self, one: Kept, patterns: Sequence[tuple[str, Nulls]]) -> None:
+        """Instead of what is added to groups, the table of keys has their new partial aggregates; groups that
+        nothing was added to in all are left out.
+        """
+        assert one.added is not None
+        self.doing = one.name
+        given, merged = self.keys[one.name], own.numbered(own.MERGED, self.kept.index(one))
+        self.con.run(f"CREATE TEMP TABLE {merged} AS SELECT * FROM {one.partials} WHERE FALSE")
+        for where, nulls in patterns:
+            select = one.added.merged(given, where, one.partials, self.dialect.functions, nulls)
+            self.con.run(f"INSERT INTO {merged} {select}")
+        self.con.run(f"DROP TABLE {given}")
+        self.keys[one.name] = merged
+
+    def _take_away(self, one: Kept, keys: str, nulls: Nulls) -> None:
+        """The derived table and its partial aggregates have no row of these keys."""
+        assert one.added is not None
+        self.doing = one.name
+        among = one.added.among(keys, own.SOURCE, nulls)
+        self.con.run(f"DELETE FROM {one.partials} AS {own.SOURCE} WHERE {among}")
+        among = one.maintained.among(keys, own.SOURCE, nulls)
+        self.con.run(f"DELETE FROM {one.target} AS {own.SOURCE} WHERE {among}")
+
+    def _add(self, one: Kept) -> None:
+        """They have the rows of the merged groups."""
+        assert one.added is not None
+        merged, columns = self.keys[one.name], one.maintained.engine.listed(one.maintained.columns)
+        there = f" WHERE {own.ROWS} > 0" if one.maintained.pushed else ""
+        self.con.run(f"INSERT INTO {one.partials} SELECT * FROM {merged}{there}")
+        self.con.run(f"INSERT INTO {one.target} ({columns}) {one.added.visible(merged)}")
+
+    def _patterns(self, one: Kept) -> list[tuple[str, Nulls]]:
+        """Conditions that part the keys, and which columns are NULL in those of each: such keys can be looked up
+        by an index that compares no NULL.
         """
         kept, keys = one.maintained, self.keys[one.name]
         if kept.engine.compares_null or not kept.pushed:
-            return [(keys, True)]
+            return [("", None)]
         self.con.run(f"ANALYZE {keys}")
-        null = " OR ".join(f"{name} IS NULL" for name in kept.key_columns)
-        parts = [(f"(SELECT DISTINCT * FROM {keys} WHERE NOT ({null}))", False)]
-        if self.con.rows(f"SELECT 1 FROM {keys} WHERE {null} LIMIT 1"):
-            parts.append((f"(SELECT DISTINCT * FROM {keys} WHERE {null})", True))
-        return parts
+        nulls = ", ".join(f"{name} IS NULL" for name in kept.key_columns)
+        found = list[tuple[str, Nulls]]()
+        for pattern in self.con.rows(f"SELECT DISTINCT {nulls} FROM {keys}"):
+            pairs = zip(kept.key_columns, pattern, strict=True)
+            tests = (f"{name} IS {'' if null else 'NOT '}NULL" for name, null in pairs)
+            found.append((f" WHERE {' AND '.join(tests)}", pattern))
+        return found
 
-    def _check(self, one: Kept, keys: str, nulls: bool) -> None:
+    def _check(self, one: Kept, keys: str, nulls: Nulls) -> None:
         kept = one.maintained
         rows = f"{one.target} AS {own.SOURCE} WHERE {kept.among(keys, own.SOURCE, nulls)}"
         twice = self.con.rows(self.dialect.twice(kept.derived.key, rows))
         if twice:
             raise twice_in(one.name, kept.derived.key, twice)
+
+
+def added_to(con: Connection, one: Maintained) -> Contributions | str:
+    """What it is kept by; or why its groups are computed again, as `derived.contributions` says."""
+    found = contributions(one)
+    if isinstance(found, str):
+        return found
+    con.run(f"CREATE TEMP TABLE {own.MERGED} AS {found.judged()}")
+    types = [kind for (kind,) in con.rows(one.engine.declared.format(own.MERGED))]
+    con.run(f"DROP TABLE {own.MERGED}")
+    return found.inexact(types) or found
+
+
+def create_partials(
+    con: Connection, dialect: SqlDialect, added: Contributions, partials: str, temporary: bool = False
+) -> None:
+    """A table of this name has the partial aggregates of all groups. In one statement, as an INSERT is not planned
+    in parallel by PostgreSQL.
+    """
+    kind = "TEMPORARY TABLE" if temporary else "TABLE"
+    con.run(f"CREATE {kind} {partials} AS {added.whole(dialect.functions)}")

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import duckdb
@@ -14,7 +15,7 @@ from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.derived import Base, Derived
 from backfill_cli.sinks.duckdb.dialect import DUCKDB
 from backfill_cli.sinks.postgres.dialect import POSTGRES
-from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
+from backfill_cli.sinks.sql.upkeep import Kept, Upkeep, added_to, create_partials
 
 VIEWS, EPOCHS = 10, (1, 2, 2)
 """SELECTs in a world, and how many epochs it can have."""
@@ -163,7 +164,10 @@ class Unequal(AssertionError):
 
 
 def run(seed: int, sink: Database, oracle: Database) -> Counter[str]:
-    """What came of each SELECT of a world: "kept", "refused", "duplicate" (at last), or "failed" (at last)."""
+    """What came of each SELECT of a world: "kept", "refused", "duplicate" (at last), or "failed" (at last).
+
+    "added": those of them that are kept by contributions, in every second world.
+    """
     return _World(seed, sink, oracle).run()
 
 
@@ -209,11 +213,26 @@ class _World:
         kept = Kept(made, f"public.{quoted('of ' + view.name)}")
         self.sink.run(f"CREATE TABLE {kept.target} AS {made.text}")
         self.compare(view, kept, expected, "filled")
-        self.kept.append(kept)
+        self.kept.append(self.added(kept) if self.seed % 2 else kept)
         self.views.append(view)
         if view.columns:
             self.bases.append(made.base([view.name], kept.target))
             self.world.views.append(view)
+
+    def added(self, kept: Kept) -> Kept:
+        """The same, kept by contributions if it can be, and filled again by what these are made of."""
+        found = added_to(self.sink, kept.maintained)
+        if isinstance(found, str):
+            return kept
+        partials = f"public.partials_{len(self.kept)}"
+        create_partials(self.sink, DIALECTS[self.sink.system], found, partials)
+        filled = self.counted(f"SELECT * FROM {kept.target}")
+        assert self.counted(found.visible(partials)) == filled, f"seed {self.seed}: {kept.maintained.text}"
+        self.came["added"] += 1
+        return replace(kept, added=found, partials=partials)
+
+    def counted(self, sql: str) -> Counter[Row]:
+        return Counter(self.sink.named(sql)[1])
 
     def expected(self, view: View) -> Counter[Row] | None:
         """The rows; None if it has none that a derived table can hold, which is counted."""
@@ -245,6 +264,9 @@ class _World:
             rows = found[view.name]
             assert rows is not None
             self.compare(view, kept, rows, f"epoch {number}")
+            if kept.added is not None:
+                held, whole = f"SELECT * FROM {kept.partials}", kept.added.whole("")
+                assert self.counted(held) == self.counted(whole), f"seed {self.seed}: {view.sql}"
 
     def applied(self, changed: Sequence[Table], changes: Mapping[str, set[Row] | None], bad: set[str]) -> bool:
         """Whether the epoch is applied, in a transaction that is open."""
