@@ -14,10 +14,10 @@ class Engine:
     compares_null: whether it can hash IS NOT DISTINCT FROM. tries: whether TRY(…) is NULL for what fails.
     types: SQL of the types of the columns of a table, {}, in order, without their modifiers; declared: with them;
     "" where the caller knows them. moments: whether the text 'today' can be read as a date. folds_all: whether
-    names have no case in letters outside ASCII either. quote: of identifiers. lenient: whether it casts a value in a
-    comparison by itself, which can fail for another row. scales: whether a number has a scale of its own beside
-    that of its type, and can be none. averages: whether avg of exact numbers is the quotient of their sum and
-    their count, exactly.
+    names have no case in letters outside ASCII either. quote: of identifiers. lenient: whether it casts a value
+    in a comparison by itself, which can fail for another row. scales: whether a number has a scale of its own
+    beside that of its type, and can be none. averages: whether avg of exact numbers is the quotient of their sum
+    and their count, exactly.
     """
 
     dialect: str
