@@ -97,7 +97,7 @@ def refused_by_spark(exc: Exception) -> str | None:
     state = exc.getSqlState() or ""
     if not (isinstance(exc, AnalysisException) or state.startswith(("22", "42", "0A"))):
         return None
-    return str(exc).split("SQLSTATE", 1)[0].split("\n", 1)[0].strip()
+    return str(exc).strip().split("SQLSTATE", 1)[0].split("\n", 1)[0].strip()
 
 
 def record_of(state: JobState, claim: Claim) -> Blobs:

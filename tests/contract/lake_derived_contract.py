@@ -188,7 +188,7 @@ class LakeDerivedContract(DerivedContract):
             ("SELECT name, r'a' AS n FROM orders", "a raw string", "write it as a string"),
             ("SELECT CAST(id AS double) AS name FROM orders", "identify no row", "CAST it to a decimal"),
             ("SELECT name, `lower`(name) AS n FROM orders", "lower", "use a column"),
-            ("SELECT name, current_user AS n FROM orders", "no table in FROM", "name a column"),
+            ("SELECT name, current_user AS n FROM orders", "current_?user", "use a column"),
             (
                 "SELECT name, id AS n FROM orders QUALIFY row_number() OVER (PARTITION BY name ORDER BY id) = 1",
                 "Syntax error",
