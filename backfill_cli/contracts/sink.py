@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts.domain import Domain
@@ -142,7 +143,11 @@ class Derives(Contract):
     """Keeps derived tables: see `EpochCommit.derived`. tables: all that they can read, also those set aside.
 
     Each method raises UsageError for a SELECT that cannot be kept, naming the derived table and the piece of it.
+
+    took_ms: by derived table, how long the last commit took to keep or fill it; replaced as a whole.
     """
+
+    took_ms: Mapping[str, int] = MappingProxyType({})
 
     @abstractmethod
     def reads(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> Mapping[str, tuple[str, ...]]:

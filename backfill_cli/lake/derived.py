@@ -309,7 +309,9 @@ class LakeDerives(Derives):
         from backfill_cli.lake.upkeep import Keeping
 
         if commit.derived:
-            Keeping(self._lake, self, commit, state).keep()
+            keeping = Keeping(self._lake, self, commit, state)
+            keeping.keep()
+            self.took_ms = keeping.took.ms
 
     def compare(
         self,

@@ -17,6 +17,7 @@ from pyarrow.fs import FileSelector
 
 from backfill_cli.contracts import EpochCommit, SinkTable, own
 from backfill_cli.contracts.refusals import marker_gone, refuse_old_token
+from backfill_cli.derived.took import Took
 from backfill_cli.errors import RETRIED, BackfillError, BadData, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.frames import reader
@@ -61,6 +62,7 @@ class Keeping:
         self.claims = lake.claims(commit.job)
         self.now: dict[str, Now] = {}
         self.changed: dict[str, str | None] = {}  # by table, its changed keys as a relation: see `derived.reach`
+        self.took = Took()
         self.anew: set[str] = set()  # tables of which all rows are other ones
 
     def keep(self) -> None:
@@ -83,7 +85,8 @@ class Keeping:
                 break
             if not failed.keys() & set(one.reads):
                 try:
-                    self._keep(one, now)
+                    with self.took.of(one.derived.name):
+                        self._keep(one, now)
                 except BadData as exc:
                     # The tables have the epoch: what corrects these rows can follow, and then it is filled.
                     self.lake.claim_anew(self.commit.job, one.derived.name)

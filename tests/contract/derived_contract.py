@@ -1,5 +1,6 @@
 """What a sink that keeps derived tables must do: beside `SinkContract`, for the SQL sinks."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,23 @@ class DerivedContract:
         assert {one.epoch for one in sink.committed(epochs.job).values()} == {last.epoch}
         sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), *kept))
         assert query("SELECT name, n, ids FROM by_name") == [("z", 1, 7)]
+
+    def test_a_commit_tells_how_long_it_took_for_each_derived_table(
+        self, sink: Sink, epochs: Epochs, kept: tuple[Derived, ...]
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        for commit in (
+            epochs.next(inserts=rows((1, "a"))),
+            epochs.next(upserts=rows((1, "b"))),
+        ):
+            began_ns = time.monotonic_ns()
+            sink.commit(past(commit, *kept))
+            whole_ms = (time.monotonic_ns() - began_ns) // 1_000_000
+            assert set(derives.took_ms) == {"by_name", "names"}
+            assert 0 < sum(derives.took_ms.values()) <= whole_ms
+        sink.commit(past(commit, *kept))  # a repeat keeps nothing
+        assert not derives.took_ms
 
     def test_a_derived_table_that_was_dropped_is_filled_by_the_next_commit(
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]

@@ -76,7 +76,8 @@ def leaves_more(epoch: Epoch[S], sizes: Sizes) -> bool:
 class Flight(Generic[S]):
     """epoch: prepared and not known to be committed, or None. commit_ms: how long the last commit took.
 
-    unfilled: derived tables that a later commit fills, as of what the sink has.
+    unfilled: derived tables that a later commit fills, as of what the sink has. kept_ms: by derived table, how
+    long the last commit took to keep it.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Flight(Generic[S]):
         self.epoch: Epoch[S] | None = None
         self.committing: Future[None] | None = None
         self.commit_ms = 0
+        self.kept_ms: Mapping[str, int] = {}
         self.begun_ms = 0  # by the steady clock
 
     def begin(self, epoch: Epoch[S], before: int) -> None:
@@ -145,6 +147,8 @@ class Flight(Generic[S]):
         hit("before-commit")
         self._ports.sink.commit(commit)
         hit("after-commit")
+        derives = self._ports.sink.extras.derives if commit.derived else None
+        self.kept_ms = {} if derives is None else derives.took_ms
         if self.unfilled:
             self.unfilled = unfilled(self._job, self._ports.sink)
         self.commit_ms = self._ports.steady_ms() - began_ms

@@ -1,9 +1,9 @@
 """What the loop measures for display: rates, lag, ETA, what limits the job now. It decides nothing."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from shlex import quote
 
@@ -28,6 +28,7 @@ LATELY_MS = 5_000
 MEANT_MS = 3_000  # a rate over less depends on when an epoch happened to begin, and jumps
 SLOWLY = 2.0  # times as long as without what arrives meanwhile
 FASTER = "a larger barrier.target, more cores, or fewer and larger upstream commits would help"
+LESS = "larger commits (barrier.target), or a SELECT whose changes reach fewer rows, as plan tells, would help"
 PARTITIONS_SHOWN = 64  # more would fill a screen, and the catalog at every heartbeat
 
 
@@ -36,12 +37,13 @@ class _Measured:
     """A committed epoch, with the steady-clock times of its barrier and of when its commit was known.
 
     Epoch numbers cannot serve as a clock: after the time of day is set back, each is just the previous one plus
-    one.
+    one. kept_ms: by derived table, how long its commit took to keep it.
     """
 
     record: EpochRecord
     barrier_ms: int
     committed_ms: int
+    kept_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +155,11 @@ class Meter:
         if not self._seen_since:
             self._oldest_ms = self._plan.oldest_pending_ms
 
-    def committed(self, record: EpochRecord, barrier_ms: int, committed_ms: int) -> None:
-        """One more epoch is in the sink. barrier_ms, committed_ms: by the steady clock."""
-        measured = _Measured(record, barrier_ms, committed_ms)
+    def committed(
+        self, record: EpochRecord, barrier_ms: int, committed_ms: int, kept_ms: Mapping[str, int] | None = None
+    ) -> None:
+        """One more epoch is in the sink. barrier_ms, committed_ms: by the steady clock. kept_ms: see _Measured."""
+        measured = _Measured(record, barrier_ms, committed_ms, kept_ms or {})
         self._first = self._first or measured
         recent = (*self._recent, measured)
         while len(recent) > WINDOW and (len(recent) > MOST or barrier_ms - recent[1].barrier_ms >= MEANT_MS):
@@ -372,7 +376,7 @@ class Meter:
         if state.phase == Phase.SNAPSHOT:
             return self._of_snapshot(state.control, None if outlook is None else outlook.rate, of_table)
         if state.phase == Phase.LOG_STORE:
-            return self._not_converging() if not_converging else self._of_backlog(eta_s)
+            return self._not_converging() if not_converging else self._of_derived() or self._of_backlog(eta_s)
         return self._of_log(state, steady_ms)
 
     def _of_snapshot(self, control: Control, enough: float | None, of_table: TablePace | None) -> Limit:
@@ -413,9 +417,23 @@ class Meter:
             behind = f"slowly, about {spell_duration(eta_s[1])}: {behind}"
         return Limit(behind, Kind.CATCHING_UP)
 
+    def _of_derived(self) -> Limit | None:
+        """That of a derived table whose upkeep takes most of the time of recent commits past the snapshot."""
+        recent = [one for one in self._recent if one.record.phase != Phase.SNAPSHOT]
+        took: dict[str, int] = {}
+        for one in recent:
+            for name, ms in one.kept_ms.items():
+                took[name] = took.get(name, 0) + ms
+        spent_ms = sum(one.record.stage_ms + one.record.commit_ms for one in recent)
+        name = max(took, key=lambda each: took[each], default="")
+        if not name or spent_ms < LONG_MS or 2 * took[name] <= spent_ms:
+            return None
+        share = min(100, round(100 * took[name] / spent_ms))
+        return Limit(f"derived table {name}: keeping it takes {share}% of the time of recent commits; {LESS}")
+
     def _of_log(self, state: StrategyState, steady_ms: int) -> Limit:
         if self._plan.pending_after:
-            return self._of_backlog(None)
+            return self._of_derived() or self._of_backlog(None)
         if state.converging:
             until = "the sink equals the upstream once the change log passes the end of the load"
             return Limit(until, Kind.FOLLOWING)

@@ -295,7 +295,8 @@ class Orchestrator(Generic[S]):
         self._applied = self._applied.join(flight.state.position)
         committed_ms = self._ports.now_ms()
         self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
-        self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms())
+        kept_ms = self._flight.kept_ms
+        self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms(), kept_ms)
         self._meter.landed()
         if not refills:
             self._settled(flight.state, flight.plan, flight.barrier_ms)

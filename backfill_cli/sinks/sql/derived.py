@@ -493,9 +493,11 @@ class Keeping(Generic[S]):
         markers: Mapping[str, Marker],
         due: Sequence[SinkTable],
     ) -> None:
+        from backfill_cli.derived.took import Took
         from backfill_cli.sinks.sql.partials import Partials
         from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
 
+        self.took = Took()
         self.partials = Partials(derives, state, commit)
         self.derives, self.state, self.commit, self.due = derives, state, commit, due
         self.filled: list[Maintained] = []
@@ -517,7 +519,7 @@ class Keeping(Generic[S]):
         if first and commit.saved.checkpoint.phase is Phase.SNAPSHOT:
             self.filled = []
         self.kept = kept
-        self.upkeep: Upkeep | None = Upkeep(state.con, derives.dialect, kept) if kept else None
+        self.upkeep: Upkeep | None = Upkeep(state.con, derives.dialect, kept, self.took) if kept else None
         self.staged: list[str] = []
         self.changes: Mapping[str, str | None] = {}
 
@@ -556,7 +558,7 @@ class Keeping(Generic[S]):
         for name in self.staged:
             self.state.con.run(f"DROP TABLE {name}")
         for one in self.filled:
-            with self._refusals(one.derived.name):
+            with self._refusals(one.derived.name), self.took.of(one.derived.name):
                 self._fill(one)
         with self._refusals():
             self.made = self.partials.keep(self.kept) or self.made

@@ -103,6 +103,8 @@ class SqlSink(Sink, Cutover, Generic[S]):
     def commit(self, commit: EpochCommit) -> None:
         tables = [table for table in commit.tables if commit.only is None or table.name in commit.only]
         doing = f"writing commit {commit.epoch} of job {commit.job!r}"
+        if commit.derived:
+            self.derives.took_ms = {}
         with self.known(doing, tables, folder=commit.folder) as state:
             if state is None:
                 raise marker_gone(commit, tables[0].name, self.holder)
@@ -118,6 +120,7 @@ class SqlSink(Sink, Cutover, Generic[S]):
                 self.write(state, commit, due)
                 if keeping is not None:
                     names += keeping.after()
+                    self.derives.took_ms = keeping.took.ms
                 state.record(commit, names)
                 hit("sink-before-commit")
             if keeping is not None and keeping.made:

@@ -12,6 +12,7 @@ from backfill_cli.contracts import own
 from backfill_cli.derived.contributions import Contributions, contributions
 from backfill_cli.derived.refused import twice_in
 from backfill_cli.derived.rows import Maintained, Nulls
+from backfill_cli.derived.took import Took
 from backfill_cli.sinks.sql.dialect import SqlDialect
 from backfill_cli.sinks.sql.state import Connection
 
@@ -38,8 +39,11 @@ class Upkeep:
     kept: in an order in which each comes after those that it reads.
     """
 
-    def __init__(self, con: Connection, dialect: SqlDialect, kept: Sequence[Kept]) -> None:
+    def __init__(
+        self, con: Connection, dialect: SqlDialect, kept: Sequence[Kept], took: Took | None = None
+    ) -> None:
         self.con, self.dialect, self.kept = con, dialect, kept
+        self.took = took or Took()
         self.keys = {one.name: own.numbered(own.KEYS, at) for at, one in enumerate(kept)}
         self.types: dict[str, Sequence[str]] = {}
         self.changes: Mapping[str, str | None] = {}
@@ -78,7 +82,8 @@ class Upkeep:
             if one.name not in self.made:
                 continue
             if one.added is not None:
-                self._merge(one, self._patterns(one))
+                with self.took.of(one.name):
+                    self._merge(one, self._patterns(one))
             keys = self.keys[one.name]
             if self.con.rows(f"SELECT 1 FROM {keys} LIMIT 1"):
                 change: Mapping[str, str | None] = {
@@ -86,7 +91,8 @@ class Upkeep:
                 }
                 for dependent in self.kept[at + 1 :]:
                     self._collect(dependent, change, "-")
-                self._replace(one)
+                with self.took.of(one.name):
+                    self._replace(one)
                 for dependent in self.kept[at + 1 :]:
                     self._collect(dependent, change)
             self.con.run(f"DROP TABLE {keys}")
@@ -111,6 +117,10 @@ class Upkeep:
 
         sign: of what is added, where groups are kept so.
         """
+        with self.took.of(one.name):
+            self._find(one, changes, sign)
+
+    def _find(self, one: Kept, changes: Mapping[str, str | None], sign: str) -> None:
         self.doing = one.name
         if not one.maintained.reached(changes):
             return

@@ -252,6 +252,30 @@ def follows(made: Meter, phase: Phase = Phase.LOG_STORE, steady_ms: int = 0) -> 
     return made.progress(SNAPSHOT, replace(LOG_STORE, phase=phase), 1, None, None, steady_ms)
 
 
+def keeping(kept_ms: dict[str, int], phase: Phase = Phase.UPSTREAM, pending: int = 9) -> Limit:
+    """What limits a job whose commits took a second each, of which this to keep derived tables."""
+    made = Meter("job", 1000)
+    for at in range(1000, 4000, 1000):
+        record = EpochRecord(at, at - 1000, phase, at, changes_read=5, stage_ms=200, commit_ms=800)
+        made.committed(record, at, at + 900, kept_ms)
+    made.observed(EpochPlan(pending_after=pending), 4000, UpstreamView("{}", START))
+    return follows(made, phase).limited_by
+
+
+@pytest.mark.parametrize("phase", [Phase.UPSTREAM, Phase.LOG_STORE])
+def test_a_derived_table_limits_a_job_that_is_behind_where_keeping_it_takes_most_of_the_time(phase: Phase) -> None:
+    limit = keeping({"small": 20, "revenue": 700}, phase)
+    assert limit.kind is Kind.LIMITED
+    assert {"revenue:", "70%"} <= set(limit.text.split())
+    assert "small" not in limit.text
+
+
+def test_a_derived_table_limits_nothing_that_keeps_up_or_spends_its_time_elsewhere() -> None:
+    assert keeping({"revenue": 700}, pending=0).kind is Kind.FOLLOWING
+    assert keeping({"revenue": 500}).kind is Kind.CATCHING_UP  # half of it is not most of it
+    assert keeping({}).kind is Kind.CATCHING_UP
+
+
 def test_while_catching_up_the_time_left_goes_by_what_is_applied_and_what_arrives() -> None:
     assert follows(applied((10, 90, 1), (10, 80, 1), (10, 70, 1))).eta_s == (7.0, 7.0)  # nothing arrives
     arriving = follows(applied((10, 90, 1), (10, 84, 1), (10, 78, 1))).eta_s
