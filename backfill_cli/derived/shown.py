@@ -21,6 +21,31 @@ def reads_of(one: Maintained) -> tuple[ReadByDerived, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def grouped_by(one: Maintained) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Tables, and the columns of each by which rows are computed together; none where an expression is between."""
+    for branch in one.query.branches:
+        trees = [branch.items[one.columns.index(name)].tree for name in one.pushed]
+        sources = {leaf.name: leaf for leaf in branch.leaves}
+        of = {tree.table for tree in trees if isinstance(tree, exp.Column)}
+        if branch.groups is None or len(of) != 1 or not all(isinstance(tree, exp.Column) for tree in trees):
+            continue
+        leaf = sources[of.pop()]
+        if isinstance(leaf.source, Base):
+            names = dict(zip((name for name, _ in leaf.columns), leaf.source.columns, strict=True))
+            yield leaf.source.name, tuple(names[tree.name] for tree in trees)
+
+
+def joined_by(one: Maintained) -> Iterator[tuple[str, str]]:
+    """Tables, and each column of theirs by which rows are joined."""
+    for branch in one.query.branches:
+        joined = set(_joined(branch))
+        for leaf in branch.leaves:
+            if isinstance(leaf.source, Base):
+                for (name, _), column in zip(leaf.columns, leaf.source.columns, strict=True):
+                    if (leaf.name, name) in joined:
+                        yield leaf.source.name, column
+
+
 def _columns_of_keys(one: Maintained, branch: Select) -> set[tuple[str, str]]:
     items = [branch.items[one.columns.index(name)].tree for name in one.pushed]
     return {(column.table, column.name) for tree in items for column in tree.find_all(exp.Column)}

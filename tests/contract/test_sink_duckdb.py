@@ -55,6 +55,17 @@ class TestDuckDBSink(SinkContract, DerivedContract):
 
         return ask
 
+    def test_plan_of_a_job_that_exists_tells_how_large_groups_are(self, sink: DuckDBSink, epochs: Epochs) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        by_name = Derived("d", "d", ("name",), "SELECT name, count(*) AS n FROM orders o GROUP BY 1")
+        (before,) = derives.check(epochs.job, [by_name], epochs.tables, {})
+        sink.commit(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"))))
+        (after,) = derives.check(epochs.job, [by_name], epochs.tables, {})
+        assert set(after.notes) - set(before.notes) == {
+            "orders: the largest group of name has 2 of the 3 rows looked at; a change can read all of them"
+        }
+
     def test_a_macro_that_hides_a_function_is_refused_where_a_derived_table_calls_it(
         self, sink: DuckDBSink, epochs: Epochs, query: Query
     ) -> None:

@@ -112,6 +112,30 @@ class TestPostgresSink(SinkContract, DerivedContract):
             ):
                 check("myagg(id)" if key == "name" else "a", rest, key)
 
+    def test_plan_of_a_job_that_exists_tells_what_its_upkeep_lacks(
+        self, sink: PostgresSink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sql = "SELECT o.name, count(p.id) AS n FROM orders o LEFT JOIN orders p ON p.name = o.name GROUP BY 1"
+        pairs = Derived("d", "d", ("name",), sql)
+
+        def notes() -> set[str]:
+            assert derives is not None
+            return set(derives.check(epochs.job, [pairs], epochs.tables, {})[0].notes)
+
+        before = notes()
+        (statement,) = [note.rpartition(": ")[2] for note in before if "no index begins with name" in note]
+        assert statement == 'CREATE INDEX ON "public"."orders" ("name")'
+        sink.commit(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"))))
+        query(statement)
+        query("ANALYZE orders")
+        largest = (
+            "orders: the largest group of name has about 2 of 3 rows, by PostgreSQL's statistics; "
+            "a change can read all of them"
+        )
+        assert notes() == {note for note in before if "no index" not in note} | {largest}
+
     def test_values_of_types_without_equality_and_arrays_without_elements_are_compared(
         self, sink: PostgresSink, epochs: Epochs, query: Query, tmp_path: Path
     ) -> None:

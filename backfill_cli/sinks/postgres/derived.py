@@ -118,6 +118,29 @@ class PostgresDerives(SqlDerives[State]):
         )
         return [f"CREATE INDEX ON {target.sql} ({listed(columns)})"] if columns and not there else []
 
+    def unindexed(self, state: State, target: Target, column: str) -> str | None:
+        there = state.con.rows(
+            "SELECT 1 FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid "
+            "AND a.attnum = i.indkey[0] WHERE i.indrelid = $1::regclass AND i.indisvalid AND i.indpred IS NULL "
+            "AND a.attname = $2",
+            *(target.sql, column),
+        )
+        return None if there else f"CREATE INDEX ON {target.sql} ({listed([column])})"
+
+    def largest(self, state: State, target: Target, columns: Sequence[str]) -> str | None:
+        """By the statistics of one column."""
+        if len(columns) != 1:
+            return None
+        found = state.con.rows(
+            "SELECT (pg_catalog.max(f) * c.reltuples)::bigint, c.reltuples::bigint FROM pg_catalog.pg_class AS c "
+            "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+            "JOIN pg_catalog.pg_stats AS s ON s.schemaname = n.nspname AND s.tablename = c.relname, "
+            "pg_catalog.unnest(s.most_common_freqs) AS f "
+            "WHERE c.oid = $1::regclass AND s.attname = $2 GROUP BY c.reltuples",
+            *(target.sql, columns[0]),
+        )
+        return f"about {found[0][0]:,} of {found[0][1]:,} rows, by PostgreSQL's statistics" if found else None
+
     def granted(self, state: State, old: Target, new: Target) -> list[str]:
         found = state.con.rows(
             "SELECT DISTINCT one.privilege_type, CASE one.grantee WHEN 0 THEN 'PUBLIC' ELSE "

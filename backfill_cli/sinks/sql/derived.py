@@ -186,6 +186,10 @@ class SqlDerives(Derives, Generic[S]):
                 self._refuse_hidden(there, found)
                 for one, target in self._missing(there, job, found).present:
                     self.require_ours(there, target, one.derived.name, planned[one.derived.name].columns)
+                for one in found:
+                    told = planned[one.derived.name]
+                    costs = self._costs(there, one, tables)
+                    planned[one.derived.name] = replace(told, notes=(*told.notes, *costs))
         return tuple(planned[one.name] for one in derived)
 
     def _refuse_shared_targets(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
@@ -203,6 +207,29 @@ class SqlDerives(Derives, Generic[S]):
             *(derived.name, derived.target, derived.key, columns, reads_of(one), one.pushed),
             notes=notes_of(one, dict(columns), added),
         )
+
+    def _costs(self, state: S, one: "Maintained", tables: Sequence[SinkTable]) -> Iterator[str]:
+        """What its upkeep costs in the tables that exist: joins without an index, and large groups."""
+        from backfill_cli.derived.shown import grouped_by, joined_by
+
+        targets = {table.name: self.dialect.target_of(table, self.schema) for table in tables if not table.side}
+        there = {name: target for name, target in targets.items() if self.tables(state).exists(target)}
+        for name, column in dict.fromkeys(joined_by(one)):
+            if name in there and (statement := self.unindexed(state, there[name], column)):
+                what = f"{name}: no index begins with {column}, by which changes of what is joined find its rows"
+                yield f"{what}: {statement}"
+        for name, columns in dict.fromkeys(grouped_by(one)):
+            if name in there and (most := self.largest(state, there[name], columns)) is not None:
+                listed = ", ".join(columns)
+                yield f"{name}: the largest group of {listed} has {most}; a change can read all of them"
+
+    def unindexed(self, state: S, target: Target, column: str) -> str | None:
+        """The statement that makes an index which begins with the column; None if it has one or needs none."""
+        return None
+
+    @abstractmethod
+    def largest(self, state: S, target: Target, columns: Sequence[str]) -> str | None:
+        """How many rows have the same values in these, as far as a bounded look tells; None: not known."""
 
     def _require_steady(self, state: S, one: "Maintained") -> None:
         """Each function that it calls depends on its arguments alone, or is an aggregate that is taken."""
