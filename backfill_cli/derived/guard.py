@@ -65,7 +65,7 @@ def _conditions(select: Select, tree: exp.Expr, engine: Engine) -> Iterator[str 
     if select.where:
         yield f"({select.where})"
     for at, leaf in enumerate(select.leaves):
-        on = _on(select, at, engine)
+        on = _on(select, at)
         if at in missing:
             if leaf.name in of:
                 yield f"({on} OR {key} IS NULL)" if (key := _never_null(leaf)) else None
@@ -77,11 +77,9 @@ def _conditions(select: Select, tree: exp.Expr, engine: Engine) -> Iterator[str 
                 yield None
 
 
-def _on(select: Select, at: int, engine: Engine) -> str:
+def _on(select: Select, at: int) -> str:
     """SQL of the condition by which a leaf is joined."""
     leaf = select.leaves[at] if at else select.leaves[min(1, len(select.leaves) - 1)]
-    if leaf.using and leaf.condition is not None:
-        return f"({leaf.condition.sql(dialect=engine.dialect)})"
     return f"({leaf.test})" if leaf.test else ""
 
 

@@ -47,7 +47,7 @@ class Values:
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """One thing in FROM. joined: "", ",", "JOIN", "LEFT JOIN", "RIGHT JOIN" or "CROSS JOIN"; on: what follows it,
-    test: the same without ON.
+    test: the same as a condition.
 
     text: itself, without the alias. alias: what follows that. name: its name in the SELECT, as it is compared.
     columns: their names, as they are compared, and as SQL. using: the columns of USING, as SQL. qualifier: SQL of
@@ -66,6 +66,11 @@ class Leaf:
     condition: exp.Expr | None = None
     using: tuple[str, ...] = ()
 
+    @property
+    def grows(self) -> bool:
+        """Whether it can have further columns later."""
+        return isinstance(self.source, Base) or any(one.grows for one in getattr(self.source, "branches", ()))
+
 
 @dataclass(frozen=True, slots=True)
 class Select:
@@ -73,7 +78,8 @@ class Select:
 
     distinct: of all columns. once_per: those of DISTINCT ON. partitions: of each window. first: the partition
     whose first row alone QUALIFY keeps. groups: None without GROUP BY. one_row: aggregates without groups. having:
-    the condition. plain: its rows are rows of FROM, one for one. commas: where FROM has them.
+    the condition. plain: its rows are rows of FROM, one for one. commas: where FROM has them. grows: whether it
+    can have further columns later, by a star.
     """
 
     items: tuple[Item, ...]
@@ -92,6 +98,7 @@ class Select:
     qualify: bool = False
     plain: bool = True
     commas: tuple[tuple[int, int], ...] = ()
+    grows: bool = False
 
     @property
     def branches(self) -> tuple["Select", ...]:

@@ -1,16 +1,21 @@
 """Which rows of a query a change of the tables under it reaches, as SQL that holds before and after the change.
 
-What differs between the states before and after is found from either side. A row of FROM is made of one row of
-each leaf, or of none where an outer join has found none. If one of its rows changed, it is found by that row, in
-the state that has it (`_found_by`). If none of them changed, it came or went because a leaf that had no row for it
-now has one, which is a changed row, or the other way round: it is found in the *other* state, as the row without
-these leaves, for which changed rows of each of them exist (`_without`). Several leaves can get their row in one
-change, so each set of them is tried; a query in FROM that has outer joins is such a leaf, too: its rows without
-some of its leaves are not among its rows in this state, and stand for it as the missing row does.
+A row of FROM is made of one row of each leaf, or of none where an outer join has found none; a leaf that is a
+query is made so itself. What differs between the states before and after is found from either side. Let r be a
+row of the one state, S, and not of the other, T.
+
+1. If one of the rows that r is made of changed, r is found by that row in S (`_found_by`).
+2. If none did, T has all of them as well, and all conditions on them have the same values there. So some leaves,
+   at any depth, for which r has no row have one in T: let these be C. A row that such a leaf has in T and not in S
+   is, by the same reasoning, in the reach of that leaf, seen from T or from S.
+   - If it is seen from T for each leaf of C: r is the row that FROM has in T if the leaves of C are empty, and for
+     which reached rows of each of them would be there (`_without`, which is asked for each set of leaves, at all
+     depths at once: rows that a query in FROM so has stand for it).
+   - If it is seen only from S for one of them: r is a row of S without that leaf, and is found so, in S.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from backfill_cli.contracts import own
@@ -171,14 +176,20 @@ class Reach:
         """What follows FROM and WHERE."""
         return f"{self.from_(select, {})}{self._where(select.where)}"
 
-    def _found_by(self, select: Select, sources: Mapping[int, str], empty: Mapping[int, str] | None = None) -> str:
+    def _found_by(
+        self,
+        select: Select,
+        sources: Mapping[int, str],
+        empty: Mapping[int, str] | None = None,
+        there: Mapping[int, str] | None = None,
+    ) -> str:
         """FROM with these sources as leaves; joins that would keep a row without one are inner ones."""
         inner = [
             number
             for number, leaf in enumerate(select.leaves)
             if (number in sources and leaf.joined == "LEFT JOIN") or (0 in sources and leaf.joined == "RIGHT JOIN")
         ]
-        return self.from_(select, {**sources, **(empty or {})}, inner)
+        return self.from_(select, {**sources, **(empty or {})}, inner, there)
 
     def _without(
         self, select: Select, absent: Mapping[int, str], reached: Mapping[int, Sequence[str]]
@@ -187,27 +198,39 @@ class Reach:
 
         absent: what stands for other leaves.
         """
-        empty, exist = {}, []
+        empty, there, tests = dict[int, str](), dict[int, str](), []
         for at, sources in reached.items():
             leaf = select.leaves[at]
             empty[at] = f"(SELECT * FROM {self.source(leaf)} AS {own.ROW} WHERE FALSE)"
+            there[at] = _united(sources)
             on = select.leaves[1] if leaf.joined != "LEFT JOIN" else leaf
-            exist.append("(" + " OR ".join(self._exists(leaf, on, source) for source in sources) + ")")
-        return self._found_by(select, absent, empty), self._where(select.where, " AND ".join(exist))
+            tests.append(f"EXISTS (SELECT 1 FROM {there[at]}{leaf.alias} WHERE {on.test})")
+        if self.engine.semi:
+            return self._found_by(select, absent, empty, there), self._where(select.where)
+        return self._found_by(select, absent, empty), self._where(select.where, " AND ".join(tests))
 
-    def _exists(self, leaf: Leaf, on: Leaf, source: str) -> str:
-        """SQL: the source has a row that the condition `on` joins. Its alias hides the row without one."""
-        if not on.using:
-            return f"EXISTS (SELECT 1 FROM {source}{leaf.alias} WHERE {on.test})"
-        names = [own.numbered(own.KEY, at) for at, _ in enumerate(on.using)]
-        renamed = ", ".join(f"{name} AS {new}" for name, new in zip(on.using, names, strict=True))
-        same = " AND ".join(f"{new} = {name}" for name, new in zip(on.using, names, strict=True))
-        return f"EXISTS (SELECT 1 FROM (SELECT {renamed} FROM {source}{leaf.alias}) AS {own.ROW} WHERE {same})"
+    def from_(
+        self,
+        select: Select,
+        instead: Mapping[int, str],
+        inner: Sequence[int] = (),
+        there: Mapping[int, str] | None = None,
+    ) -> str:
+        """FROM with these sources instead of leaves; their joins in `inner` are inner ones.
 
-    def from_(self, select: Select, instead: Mapping[int, str], inner: Sequence[int] = ()) -> str:
-        """FROM with these sources instead of leaves; their joins in `inner` are inner ones."""
+        there: sources that have a row where the leaf is joined. Of a SEMI JOIN, names mean what they mean in the
+        leaf's own join, which within EXISTS they need not: o.v can be a field of a column o of the leaf there.
+        """
+        there = there or {}
+        leaves = list(enumerate(select.leaves))
+        if 0 in there:
+            (_, left), (_, right) = leaves[:2]
+            left = replace(left, joined="LEFT JOIN", on=right.on)
+            leaves[:2] = [(1, replace(right, joined="", on="")), (0, left)]
         parts = []
-        for at, leaf in enumerate(select.leaves):
+        for at, leaf in leaves:
+            if at in there:
+                parts.append(f"SEMI JOIN {there[at]}{leaf.alias} {leaf.on}")
             if leaf.joined:
                 parts.append("JOIN" if at in inner else leaf.joined)
             parts.append(instead.get(at) or self.source(leaf))

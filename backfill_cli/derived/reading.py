@@ -340,11 +340,6 @@ class _Reader:
                 self.refuse(f"{name.strip('_').upper()} in {self.shown(start, end)}", "leave it out")
         if tree.args.get("kind") or tree.args.get("hint"):
             self.refuse(f"{self.shown(start, start + 2)}", "leave it out")
-        if within and tree.is_star:
-            self.refuse(
-                f"UNION ALL of {self.shown(start, end)}: a column that a table gains is one of its part alone",
-                "name each column",
-            )
         if within and tree.args.get("order"):
             self.refuse("ORDER BY after UNION ALL: a table has no order", "leave it out")
         clauses = self._clauses(start, end)
@@ -357,7 +352,13 @@ class _Reader:
         leaves, commas = self._leaves(from_at + 1, after_from, tree, scope) if from_at is not None else ((), ())
         columns = _Columns(leaves, self)
         items = self._items(first_item, items_end, tree, columns, named)
-        made = Select(items, leaves, self.tokens[after_from - 1].end + 1, commas=commas)
+        grows = any(map(_is_star, tree.expressions)) and any(leaf.grows for leaf in leaves)
+        if grows and (within or len(tree.expressions) > 1):
+            self.refuse(
+                f"a star in {self.shown(start, end)}: once a table gains a column, its columns are others",
+                "name each column",
+            )
+        made = Select(items, leaves, self.tokens[after_from - 1].end + 1, commas=commas, grows=grows)
         if (at := clauses.get(TokenType.WHERE)) is not None:
             span = self.tokens[at + 1].start, self.tokens[stop[at] - 1].end + 1
             self._no_subquery(tree.args["where"])
@@ -461,42 +462,45 @@ class _Reader:
             return replace(leaf, joined=joined)
         if join.args.get("on"):
             self._no_subquery(join.args["on"])
-        self._require_apart([*before, leaf], side)
         columns = _Columns([*before, leaf], self)
         using: tuple[str, ...] = ()
         if join.args.get("using"):
             listed = [one if isinstance(one, exp.Identifier) else one.this for one in join.args["using"]]
             names = [self.engine.name(one.name, bool(one.args.get("quoted"))) for one in listed]
             using = tuple(map(self.engine.quoted, names))
-            pairs = []
-            for name in names:
-                if len(before) > 1 and not all(self.engine.quoted(name) in one.using for one in before[1:]):
-                    self.refuse(
-                        f"USING ({name}): once another table gains a column of that name, it can be either",
-                        "write ON and its condition",
-                    )
-                has = next((one for one in before if name in dict(one.columns)), None)
-                if has is None or name not in dict(leaf.columns):
-                    self.refuse(f"USING ({name}): both sides must have that column", "write ON and its condition")
-                pairs.append(exp.EQ(this=_column(has.name, name), expression=_column(leaf.name, name)))
-            condition: exp.Expr = exp.and_(*pairs)
+            owners = [self._merged(name, before, leaf) for name in names]
+            condition: exp.Expr = exp.and_(
+                *(
+                    exp.EQ(this=_column(one, name), expression=_column(leaf.name, name))
+                    for one, name in zip(owners, names, strict=True)
+                )
+            )
+            test = " AND ".join(
+                f"{self.engine.quoted(one)}.{name} = {self.engine.quoted(leaf.name)}.{name}"
+                for one, name in zip(owners, using, strict=True)
+            )
         else:
             condition = columns.qualified(join.args["on"])
             if condition.find(exp.AggFunc, exp.Window):
                 self.refuse(f"ON {self.shown(on_at + 1, stop)}: it has an aggregate", "write HAVING")
-        on, test = self.piece(on_at, stop), self.piece(on_at + 1, stop)
+            test = self.piece(on_at + 1, stop)
+        on = self.piece(on_at, stop)
         return replace(leaf, joined=joined, on=on, test=test, condition=condition, using=using)
 
-    def _require_apart(self, leaves: Sequence[Leaf], side: str) -> None:
-        """Of an outer join: its condition is asked of one side alone, too: a name can be a column's field."""
-        names = {one.name for one in leaves}
-        for leaf in leaves if side and self.engine.semi else ():
-            if taken := names & {name for name, _ in leaf.columns} - {leaf.name}:
-                name = min(taken)
-                self.refuse(
-                    f"{side} JOIN: {name!r} is a table in FROM and a column of {leaf.name}",
-                    "give the table another name",
-                )
+    def _merged(self, name: str, left: Sequence[Leaf], right: Leaf) -> str:
+        """The leaf to the left whose column USING compares. Raises where another can have one of that name."""
+        has = next((one for one in left if name in dict(one.columns)), None)
+        if has is None or name not in dict(right.columns):
+            self.refuse(f"USING ({name}): both sides must have that column", "write ON and its condition")
+        quoted = self.engine.quoted(name)
+        others = left[1:] if has is left[0] else left
+        if not all(quoted in one.using for one in others):
+            self.refuse(
+                f"USING ({name}): once another table before it gains a column of that name, it can be either",
+                f"write ON {has.name}.{name} = {right.name}.{name}",
+            )
+        # of a RIGHT JOIN the merged column is that of its right side
+        return left[1].name if left[1:] and left[1].joined == "RIGHT JOIN" else has.name
 
     def _leaf(self, begin: int, stop: int, scope: _Scope) -> Leaf:
         tokens = self.tokens
@@ -522,7 +526,9 @@ class _Reader:
                         f"{self.shown(begin, end)}: its columns have no names", "name them: (VALUES …) AS v(a, b)"
                     )
                 return Leaf(Values(), self.piece(begin, end), alias, name, columns, self.engine.quoted(name))
-            return self._nested(self.query(begin + 1, end - 1, scope), begin, end, name, alias, columns)
+            found = self.query(begin + 1, end - 1, scope)
+            self._require_fixed(columns, any(one.grows for one in found.branches), begin, on_at)
+            return self._nested(found, begin, end, name, alias, columns)
         at = begin
         while at + 1 < on_at and tokens[at + 1].token_type == TokenType.DOT:
             at += 2
@@ -532,9 +538,11 @@ class _Reader:
         parts = [self.identifier(one) for one in range(begin, at + 1, 2)]
         if len(parts) == 1 and parts[0] in scope:
             found = scope[parts[0]]
+            self._require_fixed(columns, any(one.grows for one in found.branches), begin, on_at)
             return self._nested(
                 found, begin, at + 1, name or parts[0], alias or f" AS {self.engine.quoted(parts[0])}", columns
             )
+        self._require_fixed(columns, True, begin, on_at)
         base = self._base(parts, self.piece(begin, at + 1))
         instead = base.sql if name else f"{base.sql} AS {self.engine.quoted(parts[-1])}"
         self.splices.append((tokens[begin].start, tokens[at].end + 1, instead))
@@ -543,6 +551,13 @@ class _Reader:
         name = name or parts[-1]
         called = alias or f" AS {self.engine.quoted(name)}"
         return Leaf(base, base.sql, called, name, columns, self.engine.quoted(name))
+
+    def _require_fixed(self, listed: Sequence[object], grows: bool, begin: int, stop: int) -> None:
+        if listed and grows:
+            self.refuse(
+                f"{self.shown(begin, stop)}: once the table gains a column called so, it can be either",
+                "name its columns by AS in a query: FROM (SELECT id AS a FROM orders) AS o",
+            )
 
     def _only_values(self, start: int, end: int) -> None:
         tree = self._tree(start, end)
@@ -627,7 +642,7 @@ class _Reader:
 
     def _item(self, begin: int, stop: int, node: exp.Expr, columns: "_Columns", named: bool) -> Iterator[Item]:
         self._no_subquery(node)
-        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
+        if _is_star(node):
             yield from self._star(begin, stop, node, columns.leaves)
             return
         if isinstance(node, exp.Alias):
@@ -860,6 +875,11 @@ class _Columns:
                 self._require_settled(parts[0], leaf)
                 return self._inner(_column(leaf.name, parts[0]), node, 1)
         if len(parts) == 1 and self.outputs and parts[0] in self.outputs:
+            if any(leaf.grows for leaf in self.leaves):
+                self.reader.refuse(
+                    f"{_sql(node, engine)}: an output column, until a table in FROM gains a column of that name",
+                    "repeat its expression there; GROUP BY, DISTINCT ON and ORDER BY also take its number",
+                )
             return self.outputs[parts[0]].copy()
         if len(parts) > 2:
             hint = f"give the table a name, and use that: FROM … AS {parts[-2]}"
@@ -882,6 +902,10 @@ class _Columns:
         for part in node.parts[used:]:
             column = exp.Dot(this=column, expression=part.copy())
         return column
+
+
+def _is_star(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))
 
 
 def _column(leaf: str, name: str) -> exp.Column:

@@ -173,7 +173,7 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
         if outer_joins(branch) > MAX_MISSING:
             raise refusal(
                 derived.name,
-                f"more than {MAX_MISSING} outer joins in one SELECT",
+                f"more than {MAX_MISSING} outer joins in one SELECT and the queries in its FROM",
                 "make some of them a [[derived]] of their own, and join that one",
             )
     pushed = (

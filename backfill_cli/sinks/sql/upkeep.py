@@ -65,6 +65,7 @@ class Upkeep:
             for name in one.maintained.reads:
                 for change in (changed[name], None):
                     self._collect(one, {name: change}, "-")
+            self._collect(one, {name: changed[name] for name in one.maintained.reads}, "-")
             patterns = one.maintained.null_patterns()
             if one.added is not None:
                 self._merge(one, [("", nulls) for nulls in patterns])

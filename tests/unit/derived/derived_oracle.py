@@ -1,5 +1,6 @@
 """What the oracle of derived tables is: a database with the sink's tables, and one with the user's."""
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -193,9 +194,27 @@ class _World:
         for at in range(VIEWS):
             self.take(self.world.view(f"view_{at}"))
         for number in range(self.world.random.choice(EPOCHS)):
+            if self.world.random.random() < 0.2:
+                self.gain()
             self.epoch(number)
         self.came["kept"] += len(self.kept)
         return self.came
+
+    def gain(self) -> None:
+        """Tables gain columns that are called like something in the SELECTs, which mean what they did."""
+        said = {one.lower(): one for view in self.views for one in re.findall(r"[^\W\d]\w*", view.sql)}
+        names = sorted(one for one in said.values() if one.isascii())
+        gained = self.world.gain(names)
+        for table in self.world.tables:
+            for one, column in (
+                (one, column) for one in (self.sink, self.oracle) for column in gained[table.name]
+            ):
+                one.run(f"ALTER TABLE {one.name(table)} ADD COLUMN {quoted(column)} TEXT")
+        self.bases = list(map(base_of, self.world.tables))
+        for at, (kept, view) in enumerate(zip(self.kept, self.views, strict=True)):
+            made = maintained(kept.maintained.derived, self.bases, self.sink.system)
+            self.kept[at] = Kept(made, kept.target)
+            self.bases.append(made.base([view.name], kept.target))
 
     def take(self, view: View) -> None:
         try:

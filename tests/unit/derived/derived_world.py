@@ -145,8 +145,11 @@ class World:
                 "first",
                 "union",
                 "cast",
+                "lacking",
             ]
         )
+        if shape == "lacking":
+            return self._lacking(name)
         if shape == "union":
             return self._union(name)
         if shape == "cast":
@@ -332,12 +335,12 @@ class World:
         spelt = self._spelt(base.name) if isinstance(base, Table) else quoted(base.name)
         if isinstance(base, Table) and pick.random() < 0.3:
             spelt = f"public.{spelt}"
-        if isinstance(base, Table) and pick.random() < 0.1:  # of a view the places of columns are not known
-            renamed = [f"r{at}" for at, _ in enumerate(base.columns)]
-            listed = ", ".join(renamed)
-            return f"{spelt} AS {quoted(name)}({listed})", list(
-                zip(renamed, [k for _, k in base.columns], strict=True)
+        if pick.random() < 0.1:
+            renamed = [(f"r{at}", kind) for at, (_, kind) in enumerate(base.columns)]
+            listed = ", ".join(
+                f"{quoted(column)} AS {new}" for (column, _), (new, _) in zip(base.columns, renamed, strict=True)
             )
+            return f"(SELECT {listed} FROM {spelt}) AS {quoted(name)}", renamed
         return f"{spelt} {pick.choice(['AS ', ''])}{quoted(name)}", base.columns
 
     def _widened(self, sql: str, kind: str) -> str:
@@ -347,6 +350,52 @@ class World:
         if kind not in ("INTEGER", "DECIMAL(9,2)"):
             return sql
         return self.random.choice([sql, f"CAST({sql} AS DECIMAL(12,3))", f"CAST({sql} AS BIGINT)", "2"])
+
+    def _lacking(self, name: str) -> View:
+        """Outer joins of queries with outer joins; its key has the columns of all of them."""
+        pick = self.random
+        text, columns = "", list[tuple[str, str]]()
+        for at, of in enumerate(pick.sample(["x", "y", "o"], pick.choice([2, 2, 3]))):
+            inner = pick.choice(self.tables)
+            source, held = quoted(inner.name), inner.columns
+            if not at or pick.random() < 0.5:
+                source, held = self._outer_joined()
+                if pick.random() < 0.3:
+                    source += f" UNION ALL {source}"
+                source = f"({source})"
+            mine = [(f"{of}.{quoted(column)}", kind) for column, kind in held]
+            how = pick.choice(["LEFT", "LEFT", "RIGHT"]) if at == 1 else "LEFT"
+            text += (f" {how} JOIN " if at else "") + f"{source} AS {of}"
+            text += f" ON {self._on(columns, mine)}" if at else ""
+            columns += mine
+        listed = ", ".join(f"{sql} AS c{at}" for at, (sql, _) in enumerate(columns))
+        where = f" WHERE {self._condition(columns)}" if pick.random() < 0.3 else ""
+        keys = [(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
+        distinct = "DISTINCT " if pick.random() < 0.5 else ""
+        return View(name, f"SELECT {distinct}{listed} FROM {text}{where}", tuple(one for one, _ in keys), keys)
+
+    def _outer_joined(self) -> tuple[str, list[tuple[str, str]]]:
+        pick = self.random
+        left, right = pick.choice(self.tables), pick.choice(self.tables)
+        one = [(f"x.{quoted(column)}", kind) for column, kind in left.columns]
+        two = [(f"y.{quoted(column)}", kind) for column, kind in right.columns]
+        listed = ", ".join(f"{sql} AS i{at}" for at, (sql, _) in enumerate([*one, *two]))
+        how = pick.choice(["LEFT", "RIGHT"])
+        source = f"SELECT {listed} FROM {quoted(left.name)} x {how} JOIN {quoted(right.name)} y"
+        held = [(f"i{at}", kind) for at, (_, kind) in enumerate([*one, *two])]
+        return f"{source} ON {self._on(one, two)}", held
+
+    def gain(self, said: Sequence[str]) -> dict[str, list[str]]:
+        """Tables gain columns with some of these names: the new ones of each, which are texts, NULL so far."""
+        found = {}
+        for table in self.tables:
+            taken = {column.lower() for column, _ in table.columns}
+            names = [one for one in said if one.lower() not in taken]
+            found[table.name] = self.random.sample(names, min(4, len(names)))
+            table.columns += [(one, "TEXT") for one in found[table.name]]
+            for key, row in table.rows.items():
+                table.rows[key] = (*row, *(None for _ in found[table.name]))
+        return found
 
     def _aggregate(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
         pick = self.random

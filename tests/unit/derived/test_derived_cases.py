@@ -312,6 +312,16 @@ FOLLOWED = {
         "WHERE status[1:1] IN ['a', '1']",
         "id",
     ),
+    "two outer joins, one of them in a query, of rows that go at once": (
+        "SELECT x.id, x.c, p.id AS p FROM (SELECT o.id, o.customer, c.id AS c FROM orders o "
+        "LEFT JOIN customers c ON c.id = o.customer) x LEFT JOIN customers p ON p.id = x.customer + 1",
+        *("id", "c", "p"),
+    ),
+    "a RIGHT JOIN in one part of a query, and one of it": (
+        "SELECT x.c, x.i, p.id AS p FROM (SELECT c.id AS c, o.id AS i FROM orders o RIGHT JOIN customers c "
+        "ON c.id = o.customer UNION ALL SELECT -id, id FROM orders) x RIGHT JOIN customers p ON p.id = x.c + 1",
+        *("c", "i", "p"),
+    ),
     "USING after a comma": (
         "SELECT o.id, c.id AS c, w.region FROM orders o, customers c JOIN customers AS w USING (id)",
         "id",
@@ -337,6 +347,22 @@ def test_values_of_one_type_that_are_one_of_the_other_do_not_tell_rows_apart(sin
     sink.kept.append(Kept(made, "d"))
     with pytest.raises(BadData, match=r"its key \(id\) has duplicates: \(5\) 2 times"):
         sink.epoch(orders={5: (1, 5, "a")})
+
+
+def test_a_condition_means_what_it_means_in_its_join(sink: Sink) -> None:
+    """orders.customer is a column of orders, and in a query over customers alone a field of its column orders."""
+    sink.raw.execute("ALTER TABLE customers ADD COLUMN orders STRUCT(customer INT)")
+    customers = Base(
+        "customers", ("customers",), "customers", ("id",), ("id", "country", "region", "orders"), ("id",)
+    )
+    sql = "SELECT orders.id, c.id AS c FROM orders LEFT JOIN customers c ON c.id = orders.customer"
+    made = maintained(Derived("d", "d", ("id", "c"), sql), [BASES[0], customers], "duckdb")
+    sink.raw.execute(f"CREATE TABLE d AS {made.text}")
+    sink.kept.append(Kept(made, "d"))
+    sink.epoch(orders={1: (7, 5, "a")}, customers={7: ("NL", "x", {"customer": 9})})
+    assert sink.rows() == [(1, 7)]
+    sink.epoch(customers={7: None})
+    assert sink.rows() == [(1, None)]
 
 
 @pytest.mark.parametrize("case", FOLLOWED)

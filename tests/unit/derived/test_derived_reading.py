@@ -49,24 +49,6 @@ REFUSED = {
         "give the table another name",
         "SELECT customer_id.part AS a, status FROM orders AS o",
     ),
-    "a column called like another table of an outer join": (
-        "SELECT status.id, c.id AS c FROM orders AS c LEFT JOIN customers AS status ON status.id = c.customer_id",
-        "LEFT JOIN: 'status' is a table in FROM and a column of c",
-        "give the table another name",
-        "SELECT s.id AS status, c.id AS c FROM orders AS c LEFT JOIN customers AS s ON s.id = c.customer_id",
-    ),
-    "a star in a part of UNION ALL": (
-        "SELECT u.status FROM (SELECT * FROM orders UNION ALL SELECT * FROM orders) AS u",
-        "a column that a table gains is one of its part alone",
-        "name each column",
-        "SELECT u.status FROM (SELECT status FROM orders UNION ALL SELECT status FROM orders) AS u",
-    ),
-    "USING of a column that an earlier table can gain": (
-        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.id JOIN customers d USING (country)",
-        "it can be either",
-        "write ON and its condition",
-        "SELECT o.status FROM orders o JOIN customers c ON c.id = o.id JOIN customers d ON d.country = c.country",
-    ),
     "a bracket that is open": (
         "SELECT (status FROM orders",
         "a bracket is not closed",
@@ -116,6 +98,44 @@ REFUSED = {
         "amount: once another table in FROM gains a column of that name, it can be either",
         "say whose it is: o.amount",
         "SELECT o.status, count(o.amount) AS n FROM orders o JOIN customers c ON c.id = o.customer_id GROUP BY 1",
+    ),
+    "an output column that a table may gain": (
+        "SELECT upper(status) AS u, count(*) AS n FROM orders GROUP BY u",
+        "u: an output column, until a table in FROM gains a column of that name",
+        "GROUP BY, DISTINCT ON and ORDER BY also take its number",
+        "SELECT upper(status) AS status, count(*) AS n FROM orders GROUP BY 1",
+    ),
+    "a merged column that another table may gain": (
+        "SELECT o.status, o.id FROM orders o JOIN customers c ON c.id = o.customer_id "
+        "JOIN orders p USING (status)",
+        "USING (status): once another table before it gains a column of that name, it can be either",
+        "write ON o.status = p.status",
+        "SELECT o.status, o.id FROM orders o JOIN customers c ON c.id = o.customer_id "
+        "JOIN orders p ON o.status = p.status",
+    ),
+    "a star in a part of UNION ALL": (
+        "SELECT status FROM (SELECT * FROM orders UNION ALL SELECT * FROM orders) AS o",
+        "a star in SELECT * FROM orders: once a table gains a column",
+        "name each column",
+        "SELECT status FROM (SELECT status FROM orders UNION ALL SELECT status FROM orders) AS o",
+    ),
+    "a star beside a column": (
+        "SELECT status FROM (SELECT *, 1 AS n FROM orders) AS o",
+        "a star in SELECT *, 1 AS n FROM orders: once a table gains a column",
+        "name each column",
+        "SELECT status FROM (SELECT * FROM orders) AS o",
+    ),
+    "a list of a table's columns": (
+        "SELECT o.status FROM orders AS o(a, b, c, status)",
+        "orders AS o(a, b, c, status): once the table gains a column called so, it can be either",
+        "name its columns by AS in a query",
+        "SELECT o.status FROM (SELECT id AS a, status FROM orders) AS o",
+    ),
+    "a list of a query's columns, which are a table's": (
+        "WITH x AS (SELECT * FROM orders) SELECT o.status FROM x AS o(a, b, c, status)",
+        "x AS o(a, b, c, status): once the table gains a column called so, it can be either",
+        "name its columns by AS in a query",
+        "WITH x AS (SELECT id AS a, status FROM orders) SELECT o.status FROM x AS o",
     ),
     "an order that a join seems to settle": (
         "SELECT o.status, o.id FROM orders o JOIN customers c ON c.id = o.status "
@@ -245,6 +265,14 @@ REFUSED = {
     "too many outer joins": (
         LEFT_JOINS + " GROUP BY 1",
         "more than 6 outer joins",
+        "join that one",
+        COUNTED,
+    ),
+    "too many outer joins, in queries": (
+        "SELECT a.status, b.n FROM ("
+        + LEFT_JOINS.replace("count(*)", "o.id").replace(" LEFT JOIN customers c0 ON c0.id = o.customer_id", "")
+        + ") a LEFT JOIN (SELECT id AS n FROM customers) b ON b.n = a.n",
+        "more than 6 outer joins in one SELECT and the queries in its FROM",
         "join that one",
         COUNTED,
     ),
