@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 from typing import Any
 
-from backfill_cli.errors import BadData, SinkInUse, UsageError, command, in_config
+from backfill_cli.errors import BadData, SinkInUse, UsageError, command, in_config, shell
 from backfill_cli.model.verify import DifferentRow
 
 OTHER_TARGET = in_config('name another target: derived.target = "revenue_2"')
@@ -24,6 +24,12 @@ def other_columns(target: str, name: str, wanted: Sequence[tuple[str, str]]) -> 
     return SinkInUse(said, OTHER_TARGET)
 
 
+def peculiar(target: str, found: str, drop: str) -> SinkInUse:
+    """found: what an empty table has that can refuse rows, or not hold them as they are. drop: SQL."""
+    said = f"table {target} exists, with more than the columns of a SELECT: {found}"
+    return SinkInUse(said, OTHER_TARGET + "; or drop it, and it is created: " + shell(drop))
+
+
 def is_live(name: str, target: str, table: str) -> UsageError:
     """The target of a derived table is the name that people query for a table."""
     return UsageError(
@@ -34,6 +40,12 @@ def is_live(name: str, target: str, table: str) -> UsageError:
 def uncomputed(name: str, said: str) -> BadData:
     """said: what the engine says of rows that the SELECT cannot compute."""
     return BadData(f"derived table {name!r} cannot be computed: {said}", RIGHT_ROWS).of(name)
+
+
+def altered(job: str, name: str, said: str) -> BadData:
+    """said: what the database misses, though it took the SELECT: somebody has altered a table since."""
+    hint = "it is filled anew by " + command(f"resume {job}")
+    return BadData(f"derived table {name!r}, or a table that it reads, was altered: {said}", hint).of(name)
 
 
 def or_leaves(job: str, refusal: BadData) -> BadData:

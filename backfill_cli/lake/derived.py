@@ -43,6 +43,8 @@ SETTINGS = {
 """Of the session in which SELECTs run: what a text means must not depend on a setting of the config."""
 _KEPT = ("byte", "short", "integer", "long", "float", "double", "string", "binary", "boolean", "date", "timestamp")
 _FLOATS = ("float", "double")
+_COLLATIONS = "__COLLATIONS"
+"""In the metadata of a column that has one."""
 Frames = Mapping[str, Callable[[], DataFrame]]
 """By a base's name, its rows."""
 
@@ -383,6 +385,9 @@ def _require_types(table: SinkTable) -> None:
         if not plain:
             what = f"column {name!r} is {shown(kind)}, which a derived table cannot have in a lake"
             raise refusal(table.name, what, "CAST it to a plain type, or leave it out")
+        if _COLLATIONS in one.get("metadata", {}):
+            what = f"column {name!r} has a collation, which a table in a lake cannot have"
+            raise refusal(table.name, what, "use a function of the text instead: lower(name)")
         if name in table.key and kind in _FLOATS:
             what = f"key column {name!r} is {shown(kind)}: floating-point numbers identify no row"
             raise refusal(table.name, what, "CAST it to a decimal in derived.sql")
@@ -408,7 +413,8 @@ def _compared(
             s, t = f"s.{backticked(name)}", f"t.{backticked(name)}"
             alike = f"{s} <=> {t}"
             if columns[name]["type"] in _FLOATS:
-                alike = f"coalesce({alike} OR abs({s} - {t}) <= {CLOSE} * abs({t}), FALSE)"
+                near = f"abs({t}) < CAST('Infinity' AS DOUBLE) AND abs({s} - {t}) <= {CLOSE} * abs({t})"
+                alike = f"coalesce({alike} OR ({near}), FALSE)"  # NaN is above infinity
             differs[name] = f"NOT ({alike})"
     both = (
         f"FROM (SELECT *, 1 AS {row} FROM {own.ROWS}) AS s "

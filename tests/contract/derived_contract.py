@@ -20,6 +20,7 @@ BY_NAME = Derived(
     "by_name", "by_name", ("name",), "SELECT name, count(*) AS n, sum(id) AS ids FROM orders GROUP BY 1"
 )
 NAMES = Derived("names", "names", (), "SELECT count(*) AS names, sum(n) AS n FROM by_name")
+_ODD = ((1, "NaN"), (2, "Infinity"), (3, "-Infinity"))
 Query = Callable[[str], list[tuple[Any, ...]]]
 """SQL → rows, by the system's own client."""
 
@@ -236,6 +237,106 @@ class DerivedContract:
         with typed(refused.value) as hint:
             hint.says(way_on)
             derives.check("new", [Derived("d", "d", ("name",), BY_NAME.sql)], epochs.tables, {})
+
+    @pytest.mark.parametrize(
+        ("made", "more"),
+        [
+            ("(name text NOT NULL, n bigint, ids SUM)", "NOT NULL"),
+            ("(name text, n bigint CHECK (n < 9), ids SUM)", "CHECK"),
+            ("(name text, n bigint, ids SUM, UNIQUE (n, ids))", "UNIQUE"),
+        ],
+    )
+    def test_an_empty_table_of_others_that_could_refuse_rows_is_refused(
+        self, sink: Sink, epochs: Epochs, query: Query, made: str, more: str
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        (planned,) = derives.check("new", [BY_NAME], epochs.tables, {})
+        sum_type = dict(planned.columns)["ids"]
+        query(f"CREATE TABLE by_name {made.replace('SUM', sum_type)}")
+        for attempt in (
+            lambda: derives.check(epochs.job, [BY_NAME], epochs.tables, {}),
+            lambda: derives.prepare(epochs.job, [BY_NAME], epochs.tables),
+        ):
+            with pytest.raises(SinkInUse, match=f"by_name exists, with more than the columns.*{more}") as refused:
+                attempt()
+        assert "by_name" not in sink.committed(epochs.job)
+        with typed(refused.value) as hint:
+            hint.says("name another target: derived.target")
+            derives.prepare(epochs.job, [replace(BY_NAME, target="another")], epochs.tables)
+            (drop,) = hint.statements()
+            query(drop)
+            query(f"CREATE TABLE by_name (name text, n bigint, ids {sum_type})")
+            derives.prepare(epochs.job, [BY_NAME], epochs.tables)
+
+    def test_the_derived_table_that_fails_is_named_not_another(self, sink: Sink, epochs: Epochs) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sql = "SELECT name, max(CAST(name AS integer)) AS n FROM orders GROUP BY name"
+        kept = (Derived("fails", "fails", ("name",), sql), replace(BY_NAME, name="well", target="well"))
+        for each in (kept, kept[::-1]):
+            derives.prepare(epochs.job, each, epochs.tables)
+            sink.commit(past(epochs.next(inserts=rows((epochs.epoch + 10, "1"))), *each))
+            held = epochs.epoch
+            with pytest.raises(BadData, match="derived table 'fails' cannot be computed") as refused:
+                sink.commit(past(epochs.next(upserts=rows((2, "x"))), *each))
+            assert refused.value.table == "fails"
+            epochs.epoch = held
+
+    def test_an_altered_table_differs_and_is_filled_anew_by_the_next_run(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...], tmp_path: Path
+    ) -> None:
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"))), *kept))
+        derives = sink.extras.derives
+        assert derives is not None
+
+        def compared(at: int) -> ComparedDerived:
+            assert sink.extras.copied is not None
+            (tmp_path / str(at)).mkdir()
+            with sink.extras.copied(epochs.job, False, tmp_path / str(at)) as copy:
+                return copy.compare(BY_NAME, kept, epochs.tables, 20)
+
+        for at, (change, fails) in enumerate(
+            (
+                ("DROP COLUMN ids", True),
+                ("RENAME COLUMN n TO m", True),
+                ("RENAME TO elsewhere", True),
+                ("ADD COLUMN more int", False),
+            )
+        ):
+            query(f"ALTER TABLE by_name {change}")
+            if "TO elsewhere" not in change:
+                assert compared(2 * at) == ComparedDerived(2, 2, missing=2, extra=2)
+            if fails:
+                held = epochs.epoch
+                with pytest.raises(
+                    BadData, match=r"'(by_name|names)', or a table that it reads, was altered"
+                ) as refused:
+                    sink.commit(past(epochs.next(upserts=rows((1, "b"))), *kept))
+                epochs.epoch = held
+                with typed(refused.value) as hint:
+                    assert [one[:1] for one in hint.commands()] == [["resume"]]
+                    derives.prepare(epochs.job, kept, epochs.tables)  # as the next run does
+            else:
+                derives.prepare(epochs.job, kept, epochs.tables)
+            sink.commit(past(epochs.next(), *kept))
+            assert compared(2 * at + 1) == ComparedDerived(2, 2)
+
+    def test_a_number_that_is_not_finite_equals_itself_alone(
+        self, sink: Sink, epochs: Epochs, query: Query, tmp_path: Path
+    ) -> None:
+        real = Derived("real", "real", ("id",), "SELECT id, CAST(id AS DOUBLE PRECISION) / 3 AS f FROM orders")
+        derives, copied = sink.extras.derives, sink.extras.copied
+        assert derives is not None
+        assert copied is not None
+        derives.prepare(epochs.job, (real,), epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "c"), (4, "d"))), real))
+        near = "UPDATE real SET f = f + 1e-16 WHERE id = 4"
+        for change in (near, *(f"UPDATE real SET f = '{odd}' WHERE id = {at}" for at, odd in _ODD)):
+            query(change)
+        with copied(epochs.job, False, tmp_path) as copy:
+            found = copy.compare(real, (real,), epochs.tables, 9)
+        assert (found.missing, found.extra, found.changed) == (0, 0, 3)
 
     @pytest.mark.parametrize("made", ["(a int)", "(name text, n bigint, ids bigint, more int)"])
     def test_a_table_of_others_is_refused_whatever_it_holds(

@@ -86,6 +86,29 @@ class TestDuckDBSink(SinkContract, DerivedContract):
         query('DROP MACRO "upper"')
         derives.prepare(epochs.job, [upper], epochs.tables)
 
+    def test_a_column_with_a_collation_is_refused_in_the_select_and_in_a_table_made_beforehand(
+        self, sink: DuckDBSink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sql = "SELECT {} AS k, count(*) AS n FROM orders GROUP BY 1"
+        folded = Derived("d", "d", ("k",), sql.format("name COLLATE NOCASE"))
+        plain = Derived("d", "d", ("k",), sql.format("lower(name)"))
+        with pytest.raises(UsageError, match=r"derived table 'd'.*COLLATE (nocase|NOCASE)") as refused:
+            derives.check(epochs.job, [folded], epochs.tables, {})
+        with typed(refused.value) as hint:
+            hint.says("lower(name)")
+            derives.check(epochs.job, [plain], epochs.tables, {})
+        for make in (
+            "CREATE TABLE d (k VARCHAR COLLATE NOCASE, n BIGINT)",
+            "CREATE TABLE d (k VARCHAR, n BIGINT); CREATE UNIQUE INDEX u ON d (n)",
+        ):
+            query(make)
+            with pytest.raises(SinkInUse, match="d exists, with more than the columns"):
+                derives.prepare(epochs.job, [plain], epochs.tables)
+            query("DROP TABLE d")
+        derives.prepare(epochs.job, [plain], epochs.tables)
+
     def test_the_file_is_closed_between_calls(self, sink: DuckDBSink, path: Path, epochs: Epochs) -> None:
         sink.commit(epochs.next(inserts=rows((1, "a"))))
         assert in_another_process(path, "print(con.execute('SELECT count(*) FROM orders').fetchone()[0])") == "1"

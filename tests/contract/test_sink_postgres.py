@@ -21,7 +21,7 @@ from postgres_trouble import at, end_sessions, files_of_at_most, held_up, own_se
 from sink_contract import Epochs, Read, SinkContract, a_table, rows
 
 from backfill_cli.contracts import ComparedDerived
-from backfill_cli.errors import Fatal, Held, StateConflict, Transient, UsageError
+from backfill_cli.errors import Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.postgres import session
@@ -135,6 +135,44 @@ class TestPostgresSink(SinkContract, DerivedContract):
             "a change can read all of them"
         )
         assert notes() == {note for note in before if "no index" not in note} | {largest}
+
+    def test_names_that_the_database_would_cut_are_refused_of_the_derived_table(
+        self, sink: PostgresSink, epochs: Epochs
+    ) -> None:
+        derives, long = sink.extras.derives, "y" * 64
+        assert derives is not None
+        column = Derived("d", "d", (long,), f"SELECT name AS {long}, count(*) AS n FROM orders GROUP BY 1")
+        target = replace(BY_NAME, target=long)
+        for each, way_on in ((column, "give the column another name"), (target, "name another target")):
+            with pytest.raises(UsageError, match=f"derived table '{each.name}': 'y+' cannot name") as refused:
+                derives.check("new", [each], epochs.tables, {})
+            with typed(refused.value) as hint:
+                hint.says(way_on)
+                derives.check("new", [BY_NAME], epochs.tables, {})
+
+    @pytest.mark.parametrize(
+        ("make", "more"),
+        [
+            ("CREATE UNLOGGED TABLE by_name (COLUMNS)", "UNLOGGED"),
+            ("CREATE TABLE by_name (COLUMNS) PARTITION BY LIST (name)", "PARTITION BY"),
+            ("CREATE TABLE by_name (COLUMNS); CREATE TABLE child () INHERITS (by_name)", "inheritance"),
+            (
+                "CREATE COLLATION nd (provider = icu, locale = 'und-u-ks-level2', deterministic = false); "
+                "CREATE TABLE by_name (name text COLLATE nd, n bigint, ids numeric)",
+                "column name COLLATE nd",
+            ),
+        ],
+    )
+    def test_an_empty_table_of_another_kind_is_refused(
+        self, sink: PostgresSink, epochs: Epochs, query: Query, make: str, more: str
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        query(make.replace("COLUMNS", "name text, n bigint, ids numeric"))
+        with pytest.raises(SinkInUse, match=f"by_name exists, with more than the columns.*{more}"):
+            derives.prepare(epochs.job, [BY_NAME], epochs.tables)
+        query("DROP TABLE by_name CASCADE")
+        derives.prepare(epochs.job, [BY_NAME], epochs.tables)
 
     def test_values_of_types_without_equality_and_arrays_without_elements_are_compared(
         self, sink: PostgresSink, epochs: Epochs, query: Query, tmp_path: Path

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from backfill_cli.contracts import SinkTable, derived_table
+from backfill_cli.contracts import SinkTable, derived_table, own
 from backfill_cli.duckdb_errors import ErrorKind, classify, text
 from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, quoted
@@ -29,7 +29,7 @@ _PASSING = {ErrorKind.HELD, ErrorKind.OPEN_HERE, ErrorKind.NO_ROOM, ErrorKind.ME
 
 
 class DuckDBDerives(SqlDerives[State]):
-    system, dialect, tables, holder = "duckdb", DUCKDB, Tables, "file"
+    system, dialect, tables, holder, temporary = "duckdb", DUCKDB, Tables, "file", "main"
 
     """opening: a connection that may write to these tables, or read only; there: whether there is a file.
 
@@ -80,6 +80,28 @@ class DuckDBDerives(SqlDerives[State]):
                 yield name, Calls.MORE
             else:
                 yield name, Calls.ARGUMENTS
+
+    def peculiar(self, state: State, target: Target) -> str:
+        """As DuckDB writes the table, beside how it writes one of its names and types alone."""
+        spelt = (
+            "SELECT sql FROM duckdb_tables() WHERE (temporary OR database_name = current_database()) "
+            "AND lower(schema_name) = lower($1) AND lower(table_name) = lower($2)"
+        )
+        plain, listed = own.HELD, self.columns(state, target.sql)
+        state.con.run(
+            f"CREATE TEMP TABLE {plain} ({', '.join(f'{quoted(name)} {kind}' for name, kind in listed)})"
+        )
+        ((bare,),) = state.con.rows(spelt, "main", plain)
+        state.con.run(f"DROP TABLE {plain}")
+        ((there,),) = state.con.rows(spelt, target.schema, target.table)
+        if not there.endswith(bare[bare.index("(") :]):
+            return str(there).rstrip(";")
+        unique = "SELECT sql FROM duckdb_indexes() WHERE is_unique AND table_oid = (SELECT table_oid FROM ({}))"
+        named = unique.format(spelt.replace("SELECT sql", "SELECT table_oid")) + " AND schema_name = $1"
+        return "; ".join(str(sql).rstrip(";") for (sql,) in state.con.rows(named, target.schema, target.table))
+
+    def lacks(self, exc: Exception) -> bool:
+        return isinstance(exc, (duckdb.CatalogException, duckdb.BinderException))
 
     def hidden(self, state: State) -> frozenset[str]:
         # without a call that a macro could hide

@@ -17,6 +17,27 @@ Opening = Callable[[str, Sequence[SinkTable]], AbstractContextManager[State]]
 _OF_THE_SELECT = ("21", "22", "23", "42", "54", "0A")
 """Classes of SQLSTATE: cardinality, data, constraints, syntax and names, limits, what is not supported."""
 _FORBIDDEN = "42501"
+_LACKS = ("42P01", "42703", "3F000")
+"""SQLSTATEs of a table, a column and a schema that do not exist."""
+_PECULIAR = """
+SELECT what FROM pg_catalog.pg_class AS c, LATERAL (
+    SELECT 'UNLOGGED' AS what WHERE c.relpersistence = 'u'
+    UNION ALL SELECT 'PARTITION BY' WHERE c.relkind = 'p'
+    UNION ALL SELECT 'row-level security' WHERE c.relrowsecurity
+    UNION ALL SELECT 'rules' FROM pg_catalog.pg_rewrite AS r WHERE r.ev_class = c.oid
+    UNION ALL SELECT 'inheritance' FROM pg_catalog.pg_inherits AS i WHERE c.oid IN (i.inhrelid, i.inhparent)
+    UNION ALL SELECT 'column ' || pg_catalog.quote_ident(a.attname) || CASE WHEN a.attnotnull THEN ' NOT NULL'
+        WHEN a.attgenerated <> '' OR a.attidentity <> '' THEN ' GENERATED' ELSE ' COLLATE ' || l.collname END
+    FROM pg_catalog.pg_attribute AS a LEFT JOIN pg_catalog.pg_collation AS l
+        ON l.oid = a.attcollation AND NOT l.collisdeterministic
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        AND (a.attnotnull OR a.attgenerated <> '' OR a.attidentity <> '' OR l.oid IS NOT NULL)
+    UNION ALL SELECT pg_catalog.pg_get_constraintdef(k.oid)
+    FROM pg_catalog.pg_constraint AS k WHERE k.conrelid = c.oid AND k.contype IN ('c', 'f', 'x')
+    UNION ALL SELECT pg_catalog.pg_get_indexdef(x.indexrelid)
+    FROM pg_catalog.pg_index AS x WHERE x.indrelid = c.oid AND x.indisunique
+) AS found WHERE c.oid = $1::regclass"""
+"""What can refuse rows, take two values for one, or lose rows: each as PostgreSQL writes it."""
 _WITHOUT_EQUALITY = {"json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle"}
 """Types that have none, or one that asks for sizes alone."""
 _COMPARED = {
@@ -42,7 +63,7 @@ _OF_TEXTS = frozenset({"date_in", "time_in", "timetz_in", "timestamp_in", "times
 
 
 class PostgresDerives(SqlDerives[State]):
-    system, dialect, tables, holder = "postgres", POSTGRES, Tables, "database"
+    system, dialect, tables, holder, temporary = "postgres", POSTGRES, Tables, "database", "pg_temp"
 
     """opening: a connection that may write to these tables; None to read alone."""
 
@@ -101,6 +122,13 @@ class PostgresDerives(SqlDerives[State]):
                 yield name, Calls.MORE
             else:
                 yield name, Calls.ARGUMENTS
+
+    def peculiar(self, state: State, target: Target) -> str:
+        found = state.con.rows(_PECULIAR, target.sql)
+        return "; ".join(what for (what,) in found)
+
+    def lacks(self, exc: Exception) -> bool:
+        return isinstance(exc, client().Error) and sqlstate_of(exc) in _LACKS
 
     def changed(self, state: State, name: str, key: tuple[Column, ...], files: list[str]) -> None:
         stage(state.con, name, key, files)

@@ -14,15 +14,18 @@ from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTa
 from backfill_cli.contracts.refusals import is_due, marker_gone, same_target
 from backfill_cli.derived.refused import (
     CLOSE,
+    OTHER_TARGET,
+    altered,
     different,
     is_live,
     not_ours,
     or_leaves,
     other_columns,
+    peculiar,
     twice_in,
     uncomputed,
 )
-from backfill_cli.errors import BackfillError, BadData, UsageError, in_config, shell
+from backfill_cli.errors import BackfillError, BadData, Hint, UsageError, in_config, shell
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Base, Derived
 from backfill_cli.model.job import Phase
@@ -93,6 +96,7 @@ class SqlDerives(Derives, Generic[S]):
     dialect: ClassVar[SqlDialect]
     tables: ClassVar[type[SqlTables[Any]]]
     holder: ClassVar[str]
+    temporary: ClassVar[str]  # the schema of temporary tables
 
     def __init__(self, schema: str) -> None:
         self.schema = schema
@@ -118,6 +122,16 @@ class SqlDerives(Derives, Generic[S]):
     @abstractmethod
     def called(self, state: S, select: str) -> Iterator[tuple[str, Calls]]:
         """The functions that a SELECT calls, as the database resolves them; every one, operators too."""
+
+    @abstractmethod
+    def peculiar(self, state: S, target: Target) -> str:
+        """What a table has that no list of names and types tells, and that can refuse a row or take two values for
+        equal: a constraint, a collation, …; "" for nothing.
+        """
+
+    @abstractmethod
+    def lacks(self, exc: Exception) -> bool:
+        """Whether the database misses a table or column, of a statement that it has accepted before."""
 
     def hidden(self, state: S) -> frozenset[str]:
         """Functions of the database that users' ones of the same name hide, and others of users."""
@@ -157,7 +171,9 @@ class SqlDerives(Derives, Generic[S]):
         self._refuse_shared_targets(derived, tables)
         lived = {self.dialect.parse(live, self.schema).identity: name for name, live in lives.items()}
         for each in derived:
-            if (target := self.target(each)).identity in lived:
+            with self.named(each.name, OTHER_TARGET):
+                (target := self.target(each)).sql  # noqa: B018
+            if target.identity in lived:
                 raise is_live(each.name, str(target), lived[target.identity])
         with self.scratch() as state:
             bases = []
@@ -175,9 +191,12 @@ class SqlDerives(Derives, Generic[S]):
             planned = {}
             for one in found:  # each after those that it reads
                 name = own.numbered(own.DERIVED, list(derived).index(one.derived))
+                with self.named(one.derived.name, in_config("give the column another name in derived.sql")):
+                    self.dialect.listed(one.columns)
                 with self.explained(one.derived.name):
                     state.con.run(f"CREATE TEMPORARY TABLE {name} AS {_empty(one.text)}")
                 self._require_steady(state, one)
+                self._require_plain(state, one, name)
                 added = self._rehearse(state, one, name, bases)
                 planned[one.derived.name] = self._planned(one, self.columns(state, name), added)
                 bases.append(one.base((one.derived.name,), name))
@@ -244,6 +263,14 @@ class SqlDerives(Derives, Generic[S]):
             if calls is Calls.FOREIGN_ROWS or (calls is Calls.ROWS and name not in ORDER_FREE | WINDOWS):
                 taken = ", ".join(sorted(ORDER_FREE - {"count_star", "every"}))
                 raise refusal(one.derived.name, f"{name}: an aggregate that is not taken", f"use one of {taken}")
+
+    def _require_plain(self, state: S, one: "Maintained", name: str) -> None:
+        """Its columns have the equality of their types. name: of a temporary table with its columns."""
+        from backfill_cli.derived.reading import refusal
+
+        if found := self.peculiar(state, self.dialect.target(self.temporary, name)):
+            what = f"{found}: values that differ would be one, or one value several"
+            raise refusal(one.derived.name, what, "use a function of the text instead: lower(name)")
 
     def _refuse_hidden(self, state: S, found: "Sequence[Maintained]") -> None:
         from backfill_cli.derived.contributions import CALLED, contributions
@@ -339,9 +366,16 @@ class SqlDerives(Derives, Generic[S]):
                 lacks.again += [name] * begun
             elif not begun:
                 lacks.present.append((one, target))
+            elif self._altered(state, one, target):
+                lacks.again.append(name)
             if name not in claimed:
                 lacks.new.append((name, target))
         return lacks
+
+    def _altered(self, state: S, one: "Maintained", target: Target) -> bool:
+        """Whether somebody has dropped, renamed or added a column."""
+        names = {one.engine.name(name, True) for name in one.columns}
+        return {one.engine.name(name, True) for name, _ in self.columns(state, target.sql)} != names
 
     def require_ours(self, state: S, target: Target, name: str, wanted: Columns) -> None:
         """A table that exists, and of which the job has filled nothing, is empty and has the columns.
@@ -352,6 +386,8 @@ class SqlDerives(Derives, Generic[S]):
             raise not_ours(str(target))
         if self.columns(state, target.sql) != wanted:
             raise other_columns(str(target), name, wanted)
+        if found := self.peculiar(state, target):
+            raise peculiar(str(target), found, f"DROP TABLE {target.sql}")
 
     def renew(self, job: str, derived: Sequence[Derived]) -> None:
         with self.opened(f"marking derived tables of job {job!r}", derived) as state, state.con.transaction():
@@ -423,6 +459,14 @@ class SqlDerives(Derives, Generic[S]):
         return ordered(derived, bases, targets, self.system)
 
     @contextmanager
+    def named(self, name: str, hint: Hint | str) -> Iterator[None]:
+        """A name that the database cannot hold is raised as the fault of the derived table."""
+        try:
+            yield
+        except UsageError as refused:
+            raise UsageError(f"derived table {name!r}: {refused.message}", hint) from refused
+
+    @contextmanager
     def explained(self, name: str, when: str = "") -> Iterator[None]:
         """What the database says of a SELECT names the derived table. when: this is run."""
         try:
@@ -457,9 +501,18 @@ class SqlDerives(Derives, Generic[S]):
         if not self.tables(state).exists(self.target(derived)):  # it is not filled, or somebody has dropped it
             ((rows,),) = state.con.rows(f"SELECT {count}(*) FROM ({one.text}) AS {own.SOURCE}")
             return ComparedDerived(rows, missing=rows, filled=filled)
-        columns = self.columns(state, target)
+        columns, held_as = self.columns(state, f"({one.text})"), dict(self.columns(state, target))
+        if self._altered(state, one, self.target(derived)):
+            rows, held = (
+                state.con.rows(f"SELECT {count}(*) FROM {of} AS {own.SOURCE}")[0][0]
+                for of in (f"({one.text})", target)
+            )
+            return ComparedDerived(rows, held, missing=rows, extra=held, filled=filled)
+        kinds = {one.engine.name(name, True): kind for name, kind in held_as.items()}
 
         def pair(name: str, kind: str) -> tuple[str, str]:
+            if kinds[one.engine.name(name, True)] != kind:  # somebody has changed its type
+                return f"CAST(s.{quoted(name)} AS text)", f"CAST(t.{quoted(name)} AS text)"
             return self.comparable(f"s.{quoted(name)}", kind), self.comparable(f"t.{quoted(name)}", kind)
 
         key = {one.engine.name(name, True) for name in derived.key}
@@ -501,7 +554,9 @@ def _alike(s: str, t: str, kind: str, functions: str) -> str:
     if kind.upper() not in ("FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"):
         return f"({equal})"
     size = f"{functions}abs"
-    return f"coalesce({equal} OR {size}({s} - {t}) <= {CLOSE} * {size}({t}), FALSE)"
+    # NaN is above infinity; near an infinite number there is everything
+    near = f"{size}({t}) < CAST('Infinity' AS DOUBLE PRECISION) AND {size}({s} - {t}) <= {CLOSE} * {size}({t})"
+    return f"coalesce({equal} OR ({near}), FALSE)"
 
 
 def _empty(select: str) -> str:
@@ -627,8 +682,14 @@ class Keeping(Generic[S]):
         kept.
         """
         try:
-            with self.derives.refused(name or (self.upkeep.doing if self.upkeep is not None else "")):
-                yield
+            yield
         except BadData as error:
             or_leaves(self.commit.job, error)
             raise
+        except Exception as exc:
+            if isinstance(exc, BackfillError) or (said := self.derives.said(exc)) is None:
+                raise
+            failed = name or (self.upkeep.doing if self.upkeep is not None else "")
+            if self.derives.lacks(exc):
+                raise altered(self.commit.job, failed, said) from exc
+            raise or_leaves(self.commit.job, uncomputed(failed, said)) from exc
