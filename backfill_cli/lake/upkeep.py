@@ -163,7 +163,10 @@ class Keeping:
 
     def _is_lost(self, versions: Versions) -> bool:
         """Whether a version can no longer be read: VACUUM, or an expiry of snapshots, removed its files."""
-        return any(self.lake.fault(self.now[name].claim, at) is not None for name, (at, _) in versions.items())
+        return any(
+            not self._is_followed(name, at, identity) or self.lake.fault(self.now[name].claim, at) is not None
+            for name, (at, identity) in versions.items()
+        )
 
     # The states before and after
 

@@ -31,7 +31,10 @@ def derives_of(sink: Sink) -> Derives:
 
 
 class LakeDerivedContract(DerivedContract):
-    """Fixtures to provide, too: `again`, a second process with the sink; `compact` rewrites a table's files."""
+    """Fixtures to provide, too: `again`, a second process with the sink; `compact` rewrites a table's files.
+
+    `forget` removes all versions of a table but its last, and their files.
+    """
 
     volatile = "spark_partition_id()"
 
@@ -74,6 +77,10 @@ class LakeDerivedContract(DerivedContract):
             hint.says("correct the rows that share it, upstream")
             sink.commit(past(epochs.next(upserts=rows((1, "a"), (2, "b"))), ids))
         assert query("SELECT name, id FROM ids ORDER BY id") == [("a", 1), ("b", 2)]
+
+    @pytest.fixture
+    def forget(self) -> Callable[[str], None]:
+        raise pytest.UsageError("needs a `forget` fixture")
 
     @pytest.fixture
     def paired(self, sink: Sink, epochs: Epochs) -> tuple[Derived, ...]:
@@ -153,6 +160,31 @@ class LakeDerivedContract(DerivedContract):
         assert fills == ["pairs", "by_item"]
         sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), *paired))
         self._agree(query)
+
+    def test_a_version_that_is_removed_before_it_is_read_has_the_derived_table_filled(
+        self,
+        sink: Sink,
+        epochs: Epochs,
+        query: Query,
+        paired: tuple[Derived, ...],
+        forget: Callable[[str], None],
+        fills: list[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        upkeep = Keeping._upkeep
+
+        def late(keeping: Keeping, one: Any, *rest: Any) -> None:
+            forget("orders")
+            upkeep(keeping, one, *rest)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Keeping, "_upkeep", late)
+            sink.commit(past(epochs.next(upserts=rows((1, "c")), deletes=[2]), *paired))
+        self._agree(query)
+        assert fills == ["pairs", "by_item"]
+        sink.commit(past(epochs.next(upserts=rows((1, "d"))), *paired))
+        self._agree(query)
+        assert fills == ["pairs", "by_item"]
 
     @staticmethod
     def _agree(query: Query) -> None:

@@ -43,5 +43,12 @@ class TestDeltaDerived(LakeDerivedContract):
         return lambda name: DeltaTable(str(lake / name)).optimize.compact()
 
     @pytest.fixture
+    def forget(self, lake: Path) -> Callable[[str], None]:
+        def vacuumed(name: str) -> None:
+            DeltaTable(str(lake / name)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+        return vacuumed
+
+    @pytest.fixture
     def drop(self, lake: Path) -> Callable[[str], None]:
         return lambda name: shutil.rmtree(lake / name)

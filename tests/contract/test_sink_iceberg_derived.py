@@ -107,6 +107,16 @@ class TestIcebergDerived(LakeDerivedContract):
         return rewritten
 
     @pytest.fixture
+    def forget(self, lake: Path, spark: "SparkSession") -> Callable[[str], None]:
+        def expired(table: str) -> None:
+            place, session = Place.of(f"{lake}/{table}"), spark.newSession()
+            place.register(session)
+            told = "older_than => TIMESTAMP '2999-01-01', retain_last => 1"
+            session.sql(place.procedure("expire_snapshots", told))
+
+        return expired
+
+    @pytest.fixture
     def drop(self, lake: Path) -> Callable[[str], None]:
         return lambda name: shutil.rmtree(lake / name)
 

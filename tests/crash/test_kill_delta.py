@@ -33,6 +33,10 @@ key = ["id"]
 [[tables]]
 name = "b"
 key = ["id"]
+[[derived]]
+name = "by_note"
+key = ["note"]
+sql = "SELECT a.note, count(*) AS n, sum(b.v) AS total FROM a LEFT JOIN b ON b.id = a.id GROUP BY a.note"
 [sink]
 type = "delta"
 table = "sink/{table}"
@@ -44,7 +48,7 @@ rate = 1000
 master = "local[2]"
 """
 
-POINTS = ("sink-after-table", "after-prepare:2")
+POINTS = ("sink-after-table", "after-prepare:2", "derived-before-commit", "derived-after-commit")
 
 
 class Source:
@@ -97,7 +101,18 @@ def held(folder: Path, table: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_two_deaths_and_tables_that_change_all_the_while(tmp_path: Path) -> None:
+def by_note(folder: Path) -> dict[str | None, tuple[int, int | None]]:
+    """What the derived table must hold, by plain Python."""
+    others = {row["id"]: row["v"] for row in held(folder, "b")}
+    found: dict[str | None, tuple[int, int | None]] = {}
+    for row in held(folder, "a"):
+        count, total = found.get(row["note"], (0, None))
+        joined = others.get(row["id"])
+        found[row["note"]] = count + 1, total if joined is None else (total or 0) + joined
+    return found
+
+
+def test_four_deaths_and_tables_that_change_all_the_while(tmp_path: Path) -> None:
     source = Source(tmp_path / "source")
     source.change(50)
     (tmp_path / "job.toml").write_text(CONFIG)
@@ -116,6 +131,9 @@ def test_two_deaths_and_tables_that_change_all_the_while(tmp_path: Path) -> None
     theirs = {"a": [{"id": -1, "v": 0, "note": "theirs"}], "b": []}
     for name, table in source.tables.items():
         assert held(tmp_path, name) == [*theirs[name], *sorted(table.rows, key=lambda row: row["id"])]
+    derived = DeltaTable(str(tmp_path / "sink" / "by_note")).to_pyarrow_table().to_pylist()
+    assert len(derived) == len(by_note(tmp_path))
+    assert {row["note"]: (row["n"], row["total"]) for row in derived} == by_note(tmp_path)
     verified = backfill(tmp_path, "verify", "two", "--json")
     found = json.loads(verified.stdout)
     assert verified.returncode == 3, "the row of somebody else is found, and no other"
