@@ -38,6 +38,14 @@ conf = { "spark.driver.memory" = "600m" }
 """
 
 
+DERIVED = """
+[[derived]]
+name = "by_name"
+key = ["name"]
+sql = "SELECT name, count(*) AS n, max(twice) AS most FROM orders GROUP BY name"
+"""
+
+
 def backfill(folder: Path, *words: str, failpoint: str = "") -> "subprocess.CompletedProcess[str]":
     told = {**os.environ, "BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
     return kept_python.typed(folder, told, *words, formats=("iceberg",))
@@ -61,6 +69,22 @@ def expected(folder: Path) -> list[dict[str, Any]]:
     return [{"id": row["id"], "name": row["name"], "twice": row["v"] * 2} for row in held]
 
 
+def by_name(folder: Path) -> set[tuple[Any, int, int]]:
+    """What the derived table must hold, by plain Python."""
+    held = expected(folder)
+    groups = {
+        name: [row["twice"] for row in held if row["name"] == name] for name in {row["name"] for row in held}
+    }
+    return {(name, len(found), max(found)) for name, found in groups.items()}
+
+
+def derived(folder: Path) -> list[tuple[Any, int, int]]:
+    from pyiceberg.table import StaticTable
+
+    found = StaticTable.from_metadata(str(folder / "derived" / "by_name")).scan().to_arrow().to_pylist()
+    return [(row["name"], row["n"], row["most"]) for row in found]
+
+
 @pytest.fixture
 def writer(spark: "SparkSession", tmp_path: Path) -> "SparkSession":
     """Another program, with a catalog of its own; `w.orders` has three files of 500 rows."""
@@ -75,10 +99,10 @@ def writer(spark: "SparkSession", tmp_path: Path) -> "SparkSession":
     return session
 
 
-def test_a_job_killed_at_two_points_and_forgotten_by_its_catalog_ends_with_the_upstreams_rows(
+def test_a_job_killed_at_four_points_and_forgotten_by_its_catalog_ends_with_the_upstreams_rows(
     writer: "SparkSession", tmp_path: Path
 ) -> None:
-    (tmp_path / "job.toml").write_text(CONFIG)
+    (tmp_path / "job.toml").write_text(CONFIG + DERIVED)
     start = ("start", "--config", "job.toml", "--until", "caught-up")
     died = backfill(tmp_path, *start, failpoint="sink-before-commit")
     assert died.returncode == -signal.SIGKILL, died.stderr
@@ -90,15 +114,22 @@ def test_a_job_killed_at_two_points_and_forgotten_by_its_catalog_ends_with_the_u
     writer.sql("INSERT INTO w.orders VALUES (5000, NULL, -1), (-1, '', 7)")
     writer.sql("UPDATE w.orders SET id = id + 10000 WHERE id IN (3, 17)")
     writer.sql("CALL w.system.rewrite_data_files(table => 'orders', options => map('rewrite-all', 'true'))")
-    again = backfill(tmp_path, "resume", "crash", failpoint="sink-before-close:2")
+    again = backfill(tmp_path, "resume", "crash", failpoint="sink-before-close:3")
     assert again.returncode == -signal.SIGKILL, again.stderr
     assert rows(tmp_path / "derived" / "orders") == expected(tmp_path), "visible, and not yet known to be"
 
+    for point in ("derived-before-commit", "derived-after-commit"):
+        died = backfill(tmp_path, "resume", "crash", "--until", "caught-up", failpoint=point)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+
     (tmp_path / "catalog.duckdb").unlink()
     writer.sql("DELETE FROM w.orders WHERE id = 5000")
+    writer.sql("UPDATE w.orders SET name = NULL WHERE id BETWEEN 700 AND 720")
+    writer.sql("DELETE FROM w.orders WHERE name = ''")
     over = backfill(tmp_path, "resume", "crash", "--from-sink", "job.toml", "--until", "caught-up")
     assert over.returncode == 0, over.stderr
     assert rows(tmp_path / "derived" / "orders") == expected(tmp_path)
+    assert sorted(derived(tmp_path), key=str) == sorted(by_name(tmp_path), key=str)
     assert not any(name.startswith("backfill_pin_") for name in refs(tmp_path / "lake" / "orders"))
     same = backfill(tmp_path, "verify", "crash")
     assert same.returncode == 0, same.stderr + same.stdout
