@@ -104,6 +104,13 @@ class EpochCommit:
         """Whether a row that a change updates in part can be missing: such a change is skipped."""
         return self.converging or table.name in self.filling
 
+    def restores(self, table: str) -> bool:
+        """Whether what the table held may not be what the commits before this one wrote: a refill puts it right
+        (`verify --fix` and a table that is put back do it by one, too), or all of it goes.
+        """
+        staged, plan = self.staged.tables.get(table), self.saved.checkpoint.plan
+        return staged is not None and (staged.truncated or (plan is not None and plan.refill is not None))
+
 
 # -- what some sinks can do ---------------------------------------------------------------------------------------
 

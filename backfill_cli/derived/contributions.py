@@ -156,6 +156,18 @@ class Contributions:
         joined = f"LEFT JOIN {partials} AS {own.SOURCE} ON {same}"
         return f"SELECT {', '.join(items)} FROM ({net}) AS {own.KEYS} {joined}"
 
+    def impossible(self, merged: str) -> str:
+        """A SELECT of a row if a group in a relation of partial aggregates cannot be: its rows, or counts of them,
+        are fewer than none or more than all, or a sum of no value is not zero. So what was taken away was not
+        what had been counted.
+        """
+        counts = [own.numbered(own.COUNT, at) for at, _ in enumerate((*self.counted, *self.summed))]
+        sums = [own.numbered(own.PART, at) for at, _ in enumerate(self.summed)]
+        tests = [f"{own.ROWS} < 0", *(f"{count} < 0 OR {count} > {own.ROWS}" for count in counts)]
+        of = zip(counts[len(self.counted) :], sums, strict=True)
+        tests += [f"({count} = 0 AND {total} <> 0)" for count, total in of]
+        return f"SELECT 1 FROM {merged} WHERE {' OR '.join(tests)} LIMIT 1"
+
     def visible(self, merged: str) -> str:
         """The SELECT's rows, by its own expressions, of the groups in a relation of partial aggregates."""
         items = ", ".join(self._shown(item) for item in self.select.items)

@@ -14,6 +14,8 @@ from backfill_cli.contracts import ComparedDerived, EpochCommit, Sink, derived_t
 from backfill_cli.errors import BadData, SinkInUse, UsageError
 from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Phase
+from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.refill import RefillPart
 from backfill_cli.model.verify import DifferentRow
 
 BY_NAME = Derived(
@@ -89,6 +91,35 @@ class DerivedContract:
             assert 0 < sum(derives.took_ms.values()) <= whole_ms
         sink.commit(past(commit, *kept))  # a repeat keeps nothing
         assert not derives.took_ms
+
+    def test_rows_that_others_have_changed_are_right_once_they_are_written_again(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"))), *kept))
+        query("UPDATE orders SET name = 'b' WHERE id = 1")
+        query("DELETE FROM orders WHERE id = 2")
+        sink.commit(past(epochs.next(upserts=rows((1, "a"), (2, "a"))), *kept))  # group b: 0 rows, sum 2
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 2, 3), ("b", 1, 3)]
+        assert query("SELECT names, n FROM names") == [(2, 3)]
+        sink.commit(past(epochs.next(deletes=[1]), *kept))  # what was counted anew is kept from then on
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 2), ("b", 1, 3)]
+        assert query("SELECT names, n FROM names") == [(2, 2)]
+
+    def test_a_refill_and_a_truncate_fill_what_is_kept_by_contributions_anew(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"), (4, "b"))), *kept))
+        query("DELETE FROM orders WHERE id = 2")  # no group is impossible once it is back
+        commit = past(epochs.next(upserts=rows((2, "a"))), *kept)
+        plan = EpochPlan(refill=RefillPart(1, 0, 1, 0, True))
+        saved = replace(commit.saved, checkpoint=replace(commit.saved.checkpoint, plan=plan))
+        sink.commit(replace(commit, saved=saved))
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 2, 3), ("b", 2, 7)]
+        assert query("SELECT names, n FROM names") == [(2, 4)]
+        query("DELETE FROM orders WHERE id = 3")
+        sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), *kept))
+        assert query("SELECT name, n, ids FROM by_name") == [("z", 1, 7)]
+        assert query("SELECT names, n FROM names") == [(1, 1)]
 
     def test_a_derived_table_that_was_dropped_is_filled_by_the_next_commit(
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]

@@ -595,8 +595,12 @@ class Keeping(Generic[S]):
                 self.filled.append(one)
                 names.add(one.derived.name)
             elif is_due(commit, one.derived.name, marker, derives.holder):
-                held = self.partials.of(one, marker.epoch)
-                kept.append(Kept(one, derives.target(one.derived).sql, *held))
+                added, partials = self.partials.of(one, marker.epoch)
+                if added is not None and any(map(commit.restores, one.reads)):  # others may have changed rows
+                    self.filled.append(one)
+                    names.add(one.derived.name)
+                else:
+                    kept.append(Kept(one, derives.target(one.derived).sql, added, partials))
         first = self.begun.isdisjoint(one.name for one in commit.derived)
         if first and commit.saved.checkpoint.phase is Phase.SNAPSHOT:
             self.filled = []
@@ -636,7 +640,10 @@ class Keeping(Generic[S]):
         """The names of those that equal their SELECT."""
         if self.upkeep is not None and self.changes:
             with self._refusals():
-                self.upkeep.after()
+                drifted = self.upkeep.after()
+            names = {one.name for one in drifted}
+            self.kept = [one for one in self.kept if one.name not in names]
+            self.filled = [*(one.maintained for one in drifted), *self.filled]
         for name in self.staged:
             self.state.con.run(f"DROP TABLE {name}")
         for one in self.filled:

@@ -48,6 +48,7 @@ class Partials:
         """Its partial aggregates are there; returns a SELECT of its rows, made of them; "": it is kept without."""
         if not self.known or isinstance(contributions(one), str):
             return ""
+        self.lacking = [each for each in self.lacking if each is not one]
         job, table, name = self.commit.job, one.derived.name, self._name(one)
         there, _ = self.recorded.get(table, ("", 0))
         added = added_to(self.state.con, one)

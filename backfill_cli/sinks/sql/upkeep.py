@@ -69,23 +69,36 @@ class Upkeep:
             patterns = one.maintained.null_patterns()
             if one.added is not None:
                 self._merge(one, [("", nulls) for nulls in patterns])
+                self._is_impossible(one)
             for nulls in patterns:
                 self._apply(one, self.keys[one.name], nulls)
             if one.added is not None:
                 self._add(one)
             self.con.run(f"DROP TABLE {self.keys[one.name]}")
 
-    def after(self) -> None:
-        """Each derived table equals its SELECT. Raises BadData for one whose rows the database refuses."""
+    def after(self) -> list[Kept]:
+        """Each derived table equals its SELECT, but for those returned, which are to be filled anew: what they had
+        counted is not what their tables held (somebody else wrote there), or they read such a one.
+
+        Raises BadData for one whose rows the database refuses.
+        """
+        drifted: dict[str, Kept] = {}
         for one in self.kept:
             self._collect(one, self.changes)
         for at, one in enumerate(self.kept):
-            if one.name not in self.made:
-                continue
-            if one.added is not None:
+            if any(name in drifted for name in one.maintained.reads):
+                drifted[one.name] = one
+            elif one.name in self.made and one.added is not None:
                 with self.took.of(one.name):
                     self._merge(one, self._patterns(one))
+                    if self._is_impossible(one):
+                        drifted[one.name] = one
+            if one.name not in self.made:
+                continue
             keys = self.keys[one.name]
+            if one.name in drifted:
+                self.con.run(f"DROP TABLE {keys}")
+                continue
             if self.con.rows(f"SELECT 1 FROM {keys} LIMIT 1"):
                 change: Mapping[str, str | None] = {
                     one.name: self._changed(one) if one.maintained.pushed else None
@@ -97,6 +110,7 @@ class Upkeep:
                 for dependent in self.kept[at + 1 :]:
                     self._collect(dependent, change)
             self.con.run(f"DROP TABLE {keys}")
+        return list(drifted.values())
 
     def _create(self, one: Kept) -> None:
         kept, keys = one.maintained, self.keys[one.name]
@@ -186,6 +200,11 @@ class Upkeep:
             self.con.run(f"INSERT INTO {merged} {select}")
         self.con.run(f"DROP TABLE {given}")
         self.keys[one.name] = merged
+
+    def _is_impossible(self, one: Kept) -> bool:
+        """Whether a merged group cannot be."""
+        assert one.added is not None
+        return bool(self.con.rows(one.added.impossible(self.keys[one.name])))
 
     def _take_away(self, one: Kept, keys: str, nulls: Nulls) -> None:
         """The derived table and its partial aggregates have no row of these keys."""

@@ -301,7 +301,7 @@ class _World:
         try:
             upkeep.before(told)
             self.write(self.sink, changed, changes)
-            upkeep.after()
+            assert not upkeep.after()
         except (BadData, self.sink.failed) as error:
             self.sink.run("ROLLBACK")
             if not bad:

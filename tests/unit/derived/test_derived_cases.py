@@ -57,7 +57,7 @@ class Sink:
                     if row is not None:
                         marks = ", ".join("?" for _ in (key, *row))
                         self.raw.execute(f"INSERT INTO {table} VALUES ({marks})", [key, *row])
-            upkeep.after()
+            assert not upkeep.after()
         except BadData:
             self.raw.execute("ROLLBACK")
             raise
