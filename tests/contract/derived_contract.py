@@ -92,35 +92,6 @@ class DerivedContract:
         sink.commit(past(commit, *kept))  # a repeat keeps nothing
         assert not derives.took_ms
 
-    def test_rows_that_others_have_changed_are_right_once_they_are_written_again(
-        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
-    ) -> None:
-        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"))), *kept))
-        query("UPDATE orders SET name = 'b' WHERE id = 1")
-        query("DELETE FROM orders WHERE id = 2")
-        sink.commit(past(epochs.next(upserts=rows((1, "a"), (2, "a"))), *kept))  # group b: 0 rows, sum 2
-        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 2, 3), ("b", 1, 3)]
-        assert query("SELECT names, n FROM names") == [(2, 3)]
-        sink.commit(past(epochs.next(deletes=[1]), *kept))  # what was counted anew is kept from then on
-        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 2), ("b", 1, 3)]
-        assert query("SELECT names, n FROM names") == [(2, 2)]
-
-    def test_a_refill_and_a_truncate_fill_what_is_kept_by_contributions_anew(
-        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
-    ) -> None:
-        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"), (4, "b"))), *kept))
-        query("DELETE FROM orders WHERE id = 2")  # no group is impossible once it is back
-        commit = past(epochs.next(upserts=rows((2, "a"))), *kept)
-        plan = EpochPlan(refill=RefillPart(1, 0, 1, 0, True))
-        saved = replace(commit.saved, checkpoint=replace(commit.saved.checkpoint, plan=plan))
-        sink.commit(replace(commit, saved=saved))
-        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 2, 3), ("b", 2, 7)]
-        assert query("SELECT names, n FROM names") == [(2, 4)]
-        query("DELETE FROM orders WHERE id = 3")
-        sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), *kept))
-        assert query("SELECT name, n, ids FROM by_name") == [("z", 1, 7)]
-        assert query("SELECT names, n FROM names") == [(1, 1)]
-
     def test_a_derived_table_that_was_dropped_is_filled_by_the_next_commit(
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
     ) -> None:
@@ -269,6 +240,111 @@ class DerivedContract:
             hint.says(way_on)
             derives.check("new", [Derived("d", "d", ("name",), BY_NAME.sql)], epochs.tables, {})
 
+    @pytest.mark.parametrize("made", ["(a int)", "(name text, n bigint, ids bigint, more int)"])
+    def test_a_table_of_others_is_refused_whatever_it_holds(
+        self, sink: Sink, epochs: Epochs, query: Query, made: str
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        query(f"CREATE TABLE by_name {made}")
+        if made == "(a int)":
+            query("INSERT INTO by_name VALUES (1)")
+        with pytest.raises(SinkInUse, match=r"by_name exists, with (rows|other columns)") as refused:
+            derives.prepare(epochs.job, [BY_NAME], epochs.tables)
+        with pytest.raises(SinkInUse, match=r"by_name exists, with (rows|other columns)"):
+            derives.check(epochs.job, [BY_NAME], epochs.tables, {})
+        with pytest.raises(UsageError, match=r"'orders' and 'by_name' have the same target"):
+            derives.check(epochs.job, [replace(BY_NAME, target="orders")], epochs.tables, {})
+        assert "by_name" not in sink.committed(epochs.job)
+        with typed(refused.value) as hint:
+            hint.says("name another target: derived.target")
+            derives.prepare(epochs.job, [replace(BY_NAME, target="another")], epochs.tables)
+
+    def test_rows_that_the_engine_cannot_compute_refuse_the_commit_and_nothing_of_it_stays(
+        self, sink: Sink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sql = "SELECT name, sum(CAST(name AS integer)) AS n FROM orders GROUP BY name"
+        numbers = Derived("numbers", "numbers", ("name",), sql)
+        derives.prepare(epochs.job, [numbers], epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "1"))), numbers))
+        held, bad = epochs.epoch, past(epochs.next(upserts=rows((2, "x"))), numbers)
+        with pytest.raises(BadData, match=r"derived table 'numbers' cannot be computed: .*x") as refused:
+            sink.commit(bad)
+        assert query("SELECT count(*) FROM orders") == [(1,)]
+        with typed(refused.value) as hint:
+            hint.says("correct the rows that it reads")
+            sink.commit(replace(past(epochs.next(upserts=rows((3, "3"))), numbers), prev_epoch=held))
+        assert query("SELECT sum(n) FROM numbers") == [(4,)]
+
+    @pytest.mark.parametrize("filled", [False, True])
+    def test_a_key_that_stands_twice_is_named_as_it_is_filled_and_later(
+        self, sink: Sink, epochs: Epochs, query: Query, filled: bool
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        ids = Derived("ids", "ids", ("name",), "SELECT name, id FROM orders")
+        derives.prepare(epochs.job, [ids], epochs.tables)
+        if filled:
+            sink.commit(past(epochs.next(inserts=rows((1, "a"))), ids))
+        held, twice = epochs.epoch, past(epochs.next(upserts=rows((1, "a"), (2, "a"))), ids)
+        with pytest.raises(
+            BadData, match=r"derived table 'ids': its key \(name\) has duplicates: \(a\) 2"
+        ) as refused:
+            sink.commit(twice)
+        with typed(refused.value) as hint:
+            hint.says("correct the rows that share it, upstream")
+            sink.commit(replace(past(epochs.next(upserts=rows((1, "a"), (2, "b"))), ids), prev_epoch=held))
+        assert query("SELECT name, id FROM ids ORDER BY id") == [("a", 1), ("b", 2)]
+
+    def test_a_table_that_is_set_aside_is_still_read(self, sink: Sink, epochs: Epochs, query: Query) -> None:
+        derives, other = sink.extras.derives, a_table("items")
+        assert derives is not None
+        both = (*epochs.tables, other)
+        pairs = Derived("pairs", "pairs", ("id",), "SELECT o.id, i.name FROM orders o JOIN items i ON i.id = o.id")
+        sink.prepare(epochs.job, both, into_existing=False)
+        derives.prepare(epochs.job, [pairs], both)
+        epochs.tables = both
+        sink.commit(past(epochs.next(inserts=rows((1, "one"), (2, "two")), of="items"), pairs))
+        epochs.tables = both[:1]
+        sink.leave(epochs.job, ["items"])
+        sink.commit(replace(past(epochs.next(inserts=rows((2, "x"))), pairs), aside=(other,)))
+        assert query("SELECT id, name FROM pairs") == [(2, "two")]
+
+
+class SqlDerivedContract(DerivedContract):
+    """What a database has beside: constraints, columns that somebody alters, groups kept by contributions."""
+
+    def test_rows_that_others_have_changed_are_right_once_they_are_written_again(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"))), *kept))
+        query("UPDATE orders SET name = 'b' WHERE id = 1")
+        query("DELETE FROM orders WHERE id = 2")
+        sink.commit(past(epochs.next(upserts=rows((1, "a"), (2, "a"))), *kept))  # group b: 0 rows, sum 2
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 2, 3), ("b", 1, 3)]
+        assert query("SELECT names, n FROM names") == [(2, 3)]
+        sink.commit(past(epochs.next(deletes=[1]), *kept))  # what was counted anew is kept from then on
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 2), ("b", 1, 3)]
+        assert query("SELECT names, n FROM names") == [(2, 2)]
+
+    def test_a_refill_and_a_truncate_fill_what_is_kept_by_contributions_anew(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"), (4, "b"))), *kept))
+        query("DELETE FROM orders WHERE id = 2")  # no group is impossible once it is back
+        commit = past(epochs.next(upserts=rows((2, "a"))), *kept)
+        plan = EpochPlan(refill=RefillPart(1, 0, 1, 0, True))
+        saved = replace(commit.saved, checkpoint=replace(commit.saved.checkpoint, plan=plan))
+        sink.commit(replace(commit, saved=saved))
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 2, 3), ("b", 2, 7)]
+        assert query("SELECT names, n FROM names") == [(2, 4)]
+        query("DELETE FROM orders WHERE id = 3")
+        sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), *kept))
+        assert query("SELECT name, n, ids FROM by_name") == [("z", 1, 7)]
+        assert query("SELECT names, n FROM names") == [(1, 1)]
+
     @pytest.mark.parametrize(
         ("made", "more"),
         [
@@ -368,75 +444,3 @@ class DerivedContract:
         with copied(epochs.job, False, tmp_path) as copy:
             found = copy.compare(real, (real,), epochs.tables, 9)
         assert (found.missing, found.extra, found.changed) == (0, 0, 3)
-
-    @pytest.mark.parametrize("made", ["(a int)", "(name text, n bigint, ids bigint, more int)"])
-    def test_a_table_of_others_is_refused_whatever_it_holds(
-        self, sink: Sink, epochs: Epochs, query: Query, made: str
-    ) -> None:
-        derives = sink.extras.derives
-        assert derives is not None
-        query(f"CREATE TABLE by_name {made}")
-        if made == "(a int)":
-            query("INSERT INTO by_name VALUES (1)")
-        with pytest.raises(SinkInUse, match=r"by_name exists, with (rows|other columns)") as refused:
-            derives.prepare(epochs.job, [BY_NAME], epochs.tables)
-        with pytest.raises(SinkInUse, match=r"by_name exists, with (rows|other columns)"):
-            derives.check(epochs.job, [BY_NAME], epochs.tables, {})
-        with pytest.raises(UsageError, match=r"'orders' and 'by_name' have the same target"):
-            derives.check(epochs.job, [replace(BY_NAME, target="orders")], epochs.tables, {})
-        assert "by_name" not in sink.committed(epochs.job)
-        with typed(refused.value) as hint:
-            hint.says("name another target: derived.target")
-            derives.prepare(epochs.job, [replace(BY_NAME, target="another")], epochs.tables)
-
-    def test_rows_that_the_engine_cannot_compute_refuse_the_commit_and_nothing_of_it_stays(
-        self, sink: Sink, epochs: Epochs, query: Query
-    ) -> None:
-        derives = sink.extras.derives
-        assert derives is not None
-        sql = "SELECT name, sum(CAST(name AS integer)) AS n FROM orders GROUP BY name"
-        numbers = Derived("numbers", "numbers", ("name",), sql)
-        derives.prepare(epochs.job, [numbers], epochs.tables)
-        sink.commit(past(epochs.next(inserts=rows((1, "1"))), numbers))
-        held, bad = epochs.epoch, past(epochs.next(upserts=rows((2, "x"))), numbers)
-        with pytest.raises(BadData, match=r"derived table 'numbers' cannot be computed: .*x") as refused:
-            sink.commit(bad)
-        assert query("SELECT count(*) FROM orders") == [(1,)]
-        with typed(refused.value) as hint:
-            hint.says("correct the rows that it reads")
-            sink.commit(replace(past(epochs.next(upserts=rows((3, "3"))), numbers), prev_epoch=held))
-        assert query("SELECT sum(n) FROM numbers") == [(4,)]
-
-    @pytest.mark.parametrize("filled", [False, True])
-    def test_a_key_that_stands_twice_is_named_as_it_is_filled_and_later(
-        self, sink: Sink, epochs: Epochs, query: Query, filled: bool
-    ) -> None:
-        derives = sink.extras.derives
-        assert derives is not None
-        ids = Derived("ids", "ids", ("name",), "SELECT name, id FROM orders")
-        derives.prepare(epochs.job, [ids], epochs.tables)
-        if filled:
-            sink.commit(past(epochs.next(inserts=rows((1, "a"))), ids))
-        held, twice = epochs.epoch, past(epochs.next(upserts=rows((1, "a"), (2, "a"))), ids)
-        with pytest.raises(
-            BadData, match=r"derived table 'ids': its key \(name\) has duplicates: \(a\) 2"
-        ) as refused:
-            sink.commit(twice)
-        with typed(refused.value) as hint:
-            hint.says("correct the rows that share it, upstream")
-            sink.commit(replace(past(epochs.next(upserts=rows((1, "a"), (2, "b"))), ids), prev_epoch=held))
-        assert query("SELECT name, id FROM ids ORDER BY id") == [("a", 1), ("b", 2)]
-
-    def test_a_table_that_is_set_aside_is_still_read(self, sink: Sink, epochs: Epochs, query: Query) -> None:
-        derives, other = sink.extras.derives, a_table("items")
-        assert derives is not None
-        both = (*epochs.tables, other)
-        pairs = Derived("pairs", "pairs", ("id",), "SELECT o.id, i.name FROM orders o JOIN items i ON i.id = o.id")
-        sink.prepare(epochs.job, both, into_existing=False)
-        derives.prepare(epochs.job, [pairs], both)
-        epochs.tables = both
-        sink.commit(past(epochs.next(inserts=rows((1, "one"), (2, "two")), of="items"), pairs))
-        epochs.tables = both[:1]
-        sink.leave(epochs.job, ["items"])
-        sink.commit(replace(past(epochs.next(inserts=rows((2, "x"))), pairs), aside=(other,)))
-        assert query("SELECT id, name FROM pairs") == [(2, "two")]

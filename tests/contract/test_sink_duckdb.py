@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from derived_contract import DerivedContract, Query
+from derived_contract import Query, SqlDerivedContract
 from duckdb_processes import (
     commit_in_a_child,
     commit_until_full,
@@ -32,7 +32,7 @@ def read_file(path: Path, target: str) -> list[Row]:
         return con.sql(f"SELECT * FROM {target} ORDER BY id").to_arrow_table().to_pylist()
 
 
-class TestDuckDBSink(SinkContract, DerivedContract):
+class TestDuckDBSink(SinkContract, SqlDerivedContract):
     volatile = "current_transaction_id()"
 
     @pytest.fixture

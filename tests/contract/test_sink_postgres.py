@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
-from derived_contract import BY_NAME, NAMES, DerivedContract, Query, past
+from derived_contract import BY_NAME, NAMES, Query, SqlDerivedContract, past
 from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
@@ -32,7 +32,7 @@ from backfill_cli.sinks.postgres.state import State
 SIDE_TABLES = {f"_backfill_{name}" for name in ("markers", "owners", "jobs", "splits")}
 
 
-class TestPostgresSink(SinkContract, DerivedContract):
+class TestPostgresSink(SinkContract, SqlDerivedContract):
     volatile = "pg_notification_queue_usage()"
 
     @pytest.fixture

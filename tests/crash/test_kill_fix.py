@@ -125,7 +125,7 @@ def test_a_fix_that_is_killed_is_whole_or_undone_and_a_resume_ends_it(job: tuple
     resume_to_the_end(folder, expected)
     with duckdb.connect(str(folder / "sink.duckdb")) as db:  # as after a kill right after `renew`
         db.execute("DELETE FROM by_digit WHERE digit < 5")
-        db.execute("UPDATE _backfill_markers SET epoch = 0, attempt = '' WHERE \"table\" = 'by_digit'")
+        db.execute("UPDATE _backfill_markers SET epoch = 0, attempt = 'anew' WHERE \"table\" = 'by_digit'")
     code, found = verified(folder)
     assert (code, [one["table"] for one in found["tables"] if not one["equal"]]) == (3, ["by_digit"])
     resume_to_the_end(folder, expected)  # though nothing is left to follow
