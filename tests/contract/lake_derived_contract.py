@@ -215,6 +215,7 @@ class LakeDerivedContract(DerivedContract):
                 "cannot have in a lake",
                 "CAST it to a plain",
             ),
+            ("SELECT name COLLATE UTF8_LCASE AS name FROM orders", "has a collation", "use a function"),
             ("SELECT name, DATE 'today' AS n FROM orders", "moment", "use a column"),
             ("SELECT name, 'a\\'b' AS n FROM orders", r"not taken in Spark's SQL", "write the SELECT without it"),
             ("SELECT name, r'a' AS n FROM orders", "a raw string", "write it as a string"),

@@ -21,7 +21,7 @@ from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.ports import job_of
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.loop.redefine import redefined
-from backfill_cli.errors import Fatal
+from backfill_cli.errors import ConfigError, Fatal, UsageError
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState
 
@@ -180,6 +180,29 @@ def test_python_adds_and_removes_them(s: Scene) -> None:
     job.remove_derived("by_name", with_rows=True, confirm="orders")
     run(s)
     assert not there(s, "by_name")
+
+
+def test_python_asks_for_a_config_that_is_not_known(s: Scene) -> None:
+    with s.catalog.claim("orders", "test", 5) as claim:
+        claim.store.redefine(s.job.config, s.job.until, "")
+    with pytest.raises(UsageError, match="it is not known which config") as unknown:
+        bf.Job("orders", s.catalog.path).add_derived("by_name")
+    says(s, BY_NAME)
+    with typed(unknown.value) as hint:
+        (words,) = hint.commands(NAME="by_name")
+        typed_in(s, *words)
+        run(s)
+    assert rows(s, "by_name") == [("a", 1), ("b", 2)]
+
+
+def test_a_config_takes_no_section_that_it_could_not_have_been_read_with(s: Scene) -> None:
+    config = from_stored(s.job.config)
+    with pytest.raises(ConfigError, match="orders") as refused:
+        config.with_derived({"name": "orders", "sql": "SELECT count(*) AS n FROM orders"})
+    with typed(refused.value) as hint:
+        hint.says("correct its [[derived]]")
+        made = config.with_derived({"name": "total", "sql": "SELECT count(*) AS n FROM orders"})
+    assert [one.name for one in made.derived] == ["total"]
 
 
 def test_what_cannot_be_added_is_refused_by_name_and_has_changed_nothing(s: Scene) -> None:
