@@ -27,8 +27,8 @@ from ._posting import post_change
 EXAMPLES = (
     "backfill add orders --table refunds",
     "backfill add --table refunds --config job.toml --wait",
-    "backfill add orders --derived revenue",
-    "backfill add orders --derived revenue --replace --wait",
+    "backfill add orders --derived revenue --config job.toml",
+    "backfill add --derived revenue --replace --config job.toml",
 )
 
 TableOption = Annotated[

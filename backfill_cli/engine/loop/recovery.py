@@ -146,8 +146,7 @@ def _keep_promise(
             hit("recovery-before-commit")
             sink.commit(commit)
         except (Fatal, UsageError) as refusal:
-            take_back(job, store, sink, stager, prepared, refusal)
-            if not (isinstance(refusal, BadData) and _have_it(job, prepared, sink)):
+            if take_back(job, store, sink, stager, prepared, refusal) or not isinstance(refusal, BadData):
                 raise
             # a derived table cannot be computed: what corrects the rows can only follow
         hit("recovery-committed")
@@ -166,7 +165,7 @@ def _keep_promise(
 
 def _behind(job: Job, prepared: Checkpoint, sink: Sink) -> list[Derived]:
     """Derived tables that lack the epoch which the tables have: where these share no transaction."""
-    if sink.capabilities.transactional or not job.derived:
+    if not job.derived or sink.capabilities.transactional:
         return []
     markers, promise = sink.committed(job.name), (prepared.epoch, prepared.attempt)
     known = [(one, markers.get(one.name, Marker(0, 0, ""))) for one in job.derived]
@@ -217,12 +216,6 @@ def _record(job: Job, prepared: Checkpoint, now_ms: int, mutations: str) -> Epoc
     phase = Phase.SNAPSHOT if prepared.plan.reads else prepared.phase
     what = mutations if prepared.plan.refill is None else f"{REFILLED}, {mutations}"
     return record_of(prepared, job.tables, phase, now_ms, what)
-
-
-def _have_it(job: Job, prepared: Checkpoint, sink: Sink) -> bool:
-    """Whether all of the job's own tables are at the epoch."""
-    promise = (prepared.epoch, prepared.attempt)
-    return all((one.epoch, one.attempt) == promise for one in _markers(job, sink).values())
 
 
 def take_back(

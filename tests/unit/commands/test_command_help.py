@@ -18,7 +18,7 @@ from backfill_cli.model.change import Change
 from backfill_cli.model.cutover import CutoverReport, Found, Gate, Live, LiveName
 from backfill_cli.model.job import JobState
 from backfill_cli.model.refill import Extent, Refill
-from backfill_cli.model.reports import PlanReport
+from backfill_cli.model.reports import PlannedDerived, PlanReport, ReadByDerived
 from backfill_cli.model.verify import Asked, TableVerdict, VerifyReport
 from backfill_cli.view.help import COMMON, Page, text
 
@@ -140,6 +140,9 @@ def _tell(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine(monkeypatch, "loop.run", start=lambda *_: None, resume=lambda *_: None)
     fake_engine(monkeypatch, "job.checks", plan=lambda *_: plan)
     change = Change("{}", table="refunds", keys=("live",))
+    planned = PlannedDerived(
+        "revenue", "revenue", ("id",), (("id", "BIGINT"),), (ReadByDerived("orders", "o", ("id",)),)
+    )
     joins = SimpleNamespace(change=change, planned=SimpleNamespace(rows=None), estimate_s=None, by="", lines="")
     fake_engine(
         monkeypatch,
@@ -147,7 +150,9 @@ def _tell(monkeypatch: pytest.MonkeyPatch) -> None:
         setting=lambda *_: change,
         of_next_run=lambda _: [],
         adding=lambda *_: joins,
+        adding_derived=lambda *_: SimpleNamespace(change=change, planned=planned),
         removing=lambda *_: change,
+        removing_derived=lambda *_: change,
     )
     fake_engine(monkeypatch, "doctor", examine=lambda *_: iter(()))
     fake_engine(monkeypatch, "verify.job", verify=lambda *_: EQUAL)

@@ -517,7 +517,7 @@ def test_what_the_loop_runs_with_is_as_the_config_is_now(
     changed = file.read_text().replace('limit = "1s"', 'limit = "3s"').replace('name = "orders"', staging, 1)
     file.write_text(changed + more)
     assert "far enough" in run("start", "--config", "job.toml").stderr
-    _, ports, _, settings, _, _ = seen
+    _, ports, _, settings, *_ = seen
     assert (settings.interval_ms, settings.target_ms, settings.retry_limit_ms) == (7_000, 9_000, 3_000)
     assert ports.stager.folder(1, "a").startswith(str(folder / "elsewhere"))
     assert [(one.verb, one.rate) for one in catalog.job("orders").waiting] == [("throttle", 5.0)]

@@ -67,7 +67,8 @@ def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
         return SimpleNamespace(committed=AT, last_epoch=5, control=Control())
 
     monkeypatch.setattr(fix, "recover", recovered)
-    store: Any = SimpleNamespace(prepare=lambda *_: None)
+    loaded = SimpleNamespace(committed=AT)
+    store: Any = SimpleNamespace(prepare=lambda *_: None, load=lambda: loaded)
     resources: Any = SimpleNamespace(with_retries=lambda act: act(), sink=None)
     stager: Any = SimpleNamespace(begin=lambda: None, folder=lambda *_: str(tmp_path))
     heartbeat: Any = SimpleNamespace(check=lambda: None)
