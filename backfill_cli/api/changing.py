@@ -105,6 +105,5 @@ def _has(store: Catalog, job: JobRow, table: str) -> bool:
         return False
     with suppress(BackfillError):
         config = load(Path(job.config_file), of_job=store.keys)
-        config = load(Path(job.config_file), of_job=store.keys)
         return table in [*(one.name for one in config.tables), *(one.name for one in config.derived)]
     return False
