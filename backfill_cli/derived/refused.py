@@ -1,4 +1,4 @@
-"""What every sink refuses of a derived table, in the same words, and a row that differs from its SELECT."""
+"""What every sink refuses of a derived table, in the same words, and what differs from its SELECT."""
 
 from collections.abc import Iterator, Sequence
 from shlex import quote
@@ -11,6 +11,13 @@ OTHER_TARGET = in_config('name another target: derived.target = "revenue_2"')
 RIGHT_ROWS = "correct the rows that it reads, upstream"
 CLOSE = "1e-12"
 """Floating-point numbers that differ by no more than this share are equal: a sum depends on the order of rows."""
+
+
+def near(s: str, t: str, double: str, functions: str = "") -> str:
+    """SQL: a floating-point number nearly equals that of the table, t. double: the type's name."""
+    size = f"{functions}abs"
+    # NaN is above infinity; near an infinite number there is everything
+    return f"{size}({t}) < CAST('Infinity' AS {double}) AND {size}({s} - {t}) <= {CLOSE} * {size}({t})"
 
 
 def not_ours(target: str) -> SinkInUse:

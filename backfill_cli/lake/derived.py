@@ -400,7 +400,7 @@ def _fields(schema: str) -> list[dict[str, object]]:
 def _compared(
     spark: SparkSession, one: "Maintained", table: SinkTable, held: DataFrame, named: int, filled: bool
 ) -> ComparedDerived:
-    from backfill_cli.derived.refused import CLOSE, different
+    from backfill_cli.derived.refused import different, near
 
     columns: Columns = columns_of(table.schema)
     names, row = list(columns), own.ROW
@@ -413,8 +413,7 @@ def _compared(
             s, t = f"s.{backticked(name)}", f"t.{backticked(name)}"
             alike = f"{s} <=> {t}"
             if columns[name]["type"] in _FLOATS:
-                near = f"abs({t}) < CAST('Infinity' AS DOUBLE) AND abs({s} - {t}) <= {CLOSE} * abs({t})"
-                alike = f"coalesce({alike} OR ({near}), FALSE)"  # NaN is above infinity
+                alike = f"coalesce({alike} OR ({near(s, t, 'DOUBLE')}), FALSE)"
             differs[name] = f"NOT ({alike})"
     both = (
         f"FROM (SELECT *, 1 AS {row} FROM {own.ROWS}) AS s "

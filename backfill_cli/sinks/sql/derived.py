@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTable, derived_table, own
 from backfill_cli.contracts.refusals import is_due, marker_gone, same_target
 from backfill_cli.derived.refused import (
-    CLOSE,
     OTHER_TARGET,
     altered,
     different,
     is_live,
+    near,
     not_ours,
     or_leaves,
     other_columns,
@@ -553,10 +553,7 @@ def _alike(s: str, t: str, kind: str, functions: str) -> str:
     equal = f"{s} IS NOT DISTINCT FROM {t}"
     if kind.upper() not in ("FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"):
         return f"({equal})"
-    size = f"{functions}abs"
-    # NaN is above infinity; near an infinite number there is everything
-    near = f"{size}({t}) < CAST('Infinity' AS DOUBLE PRECISION) AND {size}({s} - {t}) <= {CLOSE} * {size}({t})"
-    return f"coalesce({equal} OR ({near}), FALSE)"
+    return f"coalesce({equal} OR ({near(s, t, 'DOUBLE PRECISION', functions)}), FALSE)"
 
 
 def _empty(select: str) -> str:
