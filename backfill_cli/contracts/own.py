@@ -57,6 +57,8 @@ CHANGED = "_backfill_changed"
 DERIVED = "_backfill_derived"
 KEYS = "_backfill_keys"
 PARTIALS = "_backfill_partials"
+GROUPS = "_backfill_groups"
+OLD = "_backfill_old"
 MERGED = "_backfill_merged"
 
 # A table that takes the place of another one when its transaction ends.

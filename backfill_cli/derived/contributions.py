@@ -19,11 +19,11 @@ from backfill_cli.derived.rows import Maintained, Nulls
 from backfill_cli.model.derived import Base
 
 _INNER = frozenset({"", ",", "JOIN", "CROSS JOIN"})
-_WHOLE = frozenset(
+WHOLE = frozenset(
     ("smallint", "integer", "bigint", "tinyint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint")
 )
 _KEYS = (
-    _WHOLE
+    WHOLE
     | {"boolean", "text", "character varying", "varchar", "date", "uuid", "bytea", "blob"}
     | {
         "timestamp",
@@ -88,14 +88,14 @@ class Contributions:
         """What cannot be kept so, for a message; "" if all can. types: as declared, of the columns of `judged`."""
         kinds = iter(types)
         for text in self.keys:
-            if not _is_key(kind := next(kinds)):
+            if not is_key(kind := next(kinds)):
                 return f"{text} is {kind}, of which equal values can differ"
         arguments = [next(kinds) for _ in self.summed]
         columns = {(leaf.name, name): (leaf, next(kinds)) for leaf, name in self._summed_columns()}
         for (argument, _), kind in zip(self.summed, arguments, strict=True):
             if not _is_exact(kind):
                 return f"sum or avg of {argument}, which is {kind}"
-        if self.engine.scales and not all(kind.lower() in _WHOLE for kind in arguments):
+        if self.engine.scales and not all(kind.lower() in WHOLE for kind in arguments):
             for tree in self.sums:
                 if not _is_scaled(tree, columns):
                     return f"sum or avg of {tree.sql(dialect='postgres')}, whose scale is not that of a type"
@@ -267,20 +267,22 @@ def _outside(tree: exp.Expr) -> bool:
     return bare.find(exp.Column) is not None
 
 
-def _bare(kind: str) -> str:
+def bare(kind: str) -> str:
+    """A type without its modifiers."""
     return kind.lower().partition("(")[0].strip()
 
 
-def _is_key(kind: str) -> bool:
-    return _bare(kind) in _KEYS or _has_scale(kind)
+def is_key(kind: str) -> bool:
+    """Whether values of the type that are equal are the same."""
+    return bare(kind) in _KEYS or _has_scale(kind)
 
 
 def _has_scale(kind: str) -> bool:
-    return _bare(kind) in ("decimal", "numeric") and "(" in kind and not kind.endswith("]")
+    return bare(kind) in ("decimal", "numeric") and "(" in kind and not kind.endswith("]")
 
 
 def _is_exact(kind: str) -> bool:
-    return kind.lower() in _WHOLE or kind.lower() == "numeric" or _has_scale(kind)
+    return kind.lower() in WHOLE or kind.lower() == "numeric" or _has_scale(kind)
 
 
 def _is_scaled(tree: exp.Expr, columns: Mapping[tuple[str, str], tuple[Leaf, str]]) -> bool:
@@ -294,6 +296,6 @@ def _is_scaled(tree: exp.Expr, columns: Mapping[tuple[str, str], tuple[Leaf, str
         if isinstance(one, exp.Column):
             leaf, kind = columns[one.table, one.name]
             of_table = isinstance(leaf.source, Base) and not leaf.source.nullable
-            if kind.lower() not in _WHOLE and not (of_table and _has_scale(kind)):
+            if kind.lower() not in WHOLE and not (of_table and _has_scale(kind)):
                 return False
     return True

@@ -17,7 +17,7 @@ class Engine:
     names have no case in letters outside ASCII either. quote: of identifiers. lenient: whether it casts a value
     in a comparison by itself, which can fail for another row. scales: whether a number has a scale of its own
     beside that of its type, and can be none. averages: whether avg of exact numbers is the quotient of their sum
-    and their count, exactly.
+    and their count, exactly. nests: whether groups in FROM are kept in it.
     """
 
     dialect: str
@@ -33,6 +33,7 @@ class Engine:
     lenient: bool = False
     scales: bool = False
     averages: bool = False
+    nests: bool = False
 
     def quoted(self, name: str) -> str:
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
@@ -67,6 +68,7 @@ ENGINES = {
         tries=True,
         types="SELECT column_type FROM (DESCRIBE {})",
         declared="SELECT column_type FROM (DESCRIBE {})",
+        nests=True,
     ),
     "postgres": Engine(
         "postgres",
@@ -81,6 +83,7 @@ ENGINES = {
         moments=True,
         scales=True,
         averages=True,
+        nests=True,
     ),
     "spark": Engine(
         "spark",

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from backfill_cli.derived.engines import Engine
-from backfill_cli.derived.query import Item, Leaf, Select
-from backfill_cli.derived.reach import missing_leaves
+from backfill_cli.derived.query import Item, Leaf, Select, missing_leaves
 from backfill_cli.model.derived import Base
 
 _SURE = (
@@ -41,6 +40,8 @@ def _sure(select: Select, tree: exp.Expr, engine: Engine) -> bool:
         if isinstance(node, exp.Column):
             if not all(_sure(inner, item.tree, engine) for inner, item in _within(select, node)):
                 return False
+        elif isinstance(node, exp.Count | exp.Min | exp.Max):
+            continue
         elif isinstance(node, exp.Cast):
             if not node.to.is_type("text"):
                 return False
@@ -73,7 +74,10 @@ def _conditions(select: Select, tree: exp.Expr, engine: Engine) -> Iterator[str 
             yield on
     for column in tree.find_all(exp.Column):
         for inner, item in _within(select, column):
-            if not _sure(inner, item.tree, engine) and (inner.where or len(inner.leaves) > 1):
+            left_out: object = inner.having is not None or inner.qualify
+            if not (item.aggregates or item.windows):
+                left_out = left_out or inner.where or len(inner.leaves) > 1
+            if left_out and not _sure(inner, item.tree, engine):
                 yield None
 
 

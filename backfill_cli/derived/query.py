@@ -79,7 +79,8 @@ class Select:
     distinct: of all columns. once_per: those of DISTINCT ON. partitions: of each window. first: the partition
     whose first row alone QUALIFY keeps. groups: None without GROUP BY. one_row: aggregates without groups. having:
     the condition. plain: its rows are rows of FROM, one for one. commas: where FROM has them. grows: whether it
-    can have further columns later, by a star.
+    can have further columns later, by a star. head, tail: its text before FROM, and after WHERE. by: expressions
+    over FROM, of which rows with other values give nothing to a row of the SELECT.
     """
 
     items: tuple[Item, ...]
@@ -99,6 +100,9 @@ class Select:
     plain: bool = True
     commas: tuple[tuple[int, int], ...] = ()
     grows: bool = False
+    head: str = ""
+    tail: str = ""
+    by: tuple[Item, ...] = ()
 
     @property
     def branches(self) -> tuple["Select", ...]:
@@ -120,6 +124,23 @@ class All:
         return all(one.plain for one in self.branches)
 
 
+def computed_in(query: Select | All) -> Iterator[Select]:
+    """The SELECTs in its FROM whose rows are not rows of theirs, each once, after those in its own FROM."""
+    seen = set[int]()
+    for select in _all_computed(query):
+        if id(select) not in seen:
+            seen.add(id(select))
+            yield select
+
+
+def _all_computed(query: Select | All) -> Iterator[Select]:
+    for branch in query.branches:
+        for leaf in branch.leaves:
+            if isinstance(leaf.source, (Select, All)):
+                yield from _all_computed(leaf.source)
+                yield from (one for one in leaf.source.branches if not one.plain)
+
+
 def bases_of(query: Select | All) -> Iterator[Base]:
     """The tables that it reads, in the order of their first appearance."""
     seen = set()
@@ -136,3 +157,9 @@ def _all_bases(query: Select | All) -> Iterator[Base]:
                 yield leaf.source
             elif isinstance(leaf.source, (Select, All)):
                 yield from _all_bases(leaf.source)
+
+
+def missing_leaves(select: Select) -> list[int]:
+    """The leaves that an outer join can leave without a row."""
+    right = [0] if any(leaf.joined == "RIGHT JOIN" for leaf in select.leaves) else []
+    return right + [at for at, leaf in enumerate(select.leaves) if leaf.joined == "LEFT JOIN"]

@@ -20,7 +20,8 @@ from itertools import product
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
-from backfill_cli.derived.query import All, Item, Leaf, Select
+from backfill_cli.derived.guard import guarded
+from backfill_cli.derived.query import All, Item, Leaf, Select, missing_leaves
 from backfill_cli.model.derived import Base
 
 Changes = Mapping[str, str | None]
@@ -53,9 +54,23 @@ class _Reached:
         return self.changed + self.absent
 
 
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Relations of the keys that changes reach in each of `computed_in`: `own.KEY` columns, and `own.OLD`, whether
+    they do so before the changes. after: whether this is the state after them.
+    """
+
+    computed: Sequence[Select] = ()
+    relations: Sequence[str] = ()
+    after: bool = False
+
+    def of(self, select: Select) -> str:
+        return next(name for one, name in zip(self.computed, self.relations, strict=True) if one is select)
+
+
 class Reach:
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, groups: Groups = Groups()) -> None:
+        self.engine, self.groups = engine, groups
 
     def rows(self, query: Select | All, changes: Changes, items: str = "") -> Iterator[str]:
         """SELECTs of the rows of a plain query that these changes reach.
@@ -68,6 +83,9 @@ class Reach:
     def _rows(self, query: Select | All, changes: Changes, items: str = "") -> Iterator[tuple[str, bool]]:
         """And whether they need not be rows of this state."""
         if isinstance(query, Select):
+            if not query.plain:
+                yield from self._computed(query, changes)
+                return
             for found in self.found(query, changes):
                 yield f"SELECT {items or self._items(query)} FROM {found.from_}{found.where}", found.absent
             return
@@ -100,21 +118,93 @@ class Reach:
             if absent or none:
                 yield Found(*self._without(select, absent, none), absent=True)
 
-    def whole(self, query: Select | All) -> str:
-        """The query with the tables' own names."""
-        return " UNION ALL ".join(
-            f"SELECT {self._items(one, query.items)}"
-            + (f" FROM {self.from_(one, {}, ())}" if one.leaves else "")
-            + self._where(one.where)
-            for one in query.branches
+    def keys(self, select: Select, changes: Changes) -> list[str]:
+        """SELECTs of the keys by which a SELECT in FROM can have other rows."""
+        items = [item.text for item in select.by] or ["1"]
+        listed = ", ".join(f"{sql} AS {own.numbered(own.KEY, at)}" for at, sql in enumerate(items))
+        old = "FALSE" if self.groups.after else "TRUE"
+        return [
+            f"SELECT DISTINCT {listed}, {old} AS {own.OLD} FROM {found.from_}{found.where}"
+            for found in self.found(select, changes)
+        ]
+
+    def _computed(self, select: Select, changes: Changes) -> Iterator[tuple[str, bool]]:
+        """The rows with keys that are reached; and after the changes, also those that only were there before.
+
+        What has a key that nothing reached before is made of rows that are there still, beside new ones.
+        """
+        if not self.keys(select, changes):
+            return
+        reached = self.groups.of(select)
+        for limit in self._limits(select, reached):
+            yield self._limited(select, limit, {}), False
+        if self.groups.after:
+            columns = ", ".join(own.numbered(own.KEY, at) for at, _ in enumerate(select.by or "1"))
+            new = f"(SELECT {columns} FROM {reached} EXCEPT SELECT {columns} FROM {reached} WHERE {own.OLD})"
+            for limit in self._limits(select, new):
+                yield self._limited(select, limit, changes), True
+
+    def _limits(self, select: Select, keys: str) -> Iterator[str]:
+        """Conditions of which each row with such a key fulfils one."""
+        there = f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS}"
+        if not select.by:
+            yield f"{there})"
+        elif self.engine.compares_null:
+            yield f"{there} WHERE {self._same(select, True)})"
+        else:  # arrays are found by no index
+            columns = [f"{own.KEYS}.{own.numbered(own.KEY, at)}" for at, _ in enumerate(select.by)]
+            nulls = " OR ".join(f"{column} IS NULL" for column in columns)
+            yield f"{there} WHERE {self._same(select, False)})"
+            yield f"{there} WHERE ({nulls}) AND {self._same(select, True)})"
+
+    def _same(self, select: Select, nullable: bool) -> str:
+        """SQL: a row of FROM has the key of the row called own.KEYS."""
+        return " AND ".join(
+            self.engine.same(
+                f"{own.KEYS}.{own.numbered(own.KEY, at)}", f"({guarded(select, item, self.engine)})", nullable
+            )
+            for at, item in enumerate(select.by)
         )
 
-    def source(self, leaf: Leaf) -> str:
-        """SQL of a leaf without its alias."""
+    def _limited(self, select: Select, limit: str, without: Changes) -> str:
+        found = f"SELECT * FROM ({self._select(select, without, limit)}) AS {own.ROW}"
+        return found if select.by else f"{found} WHERE {limit}"
+
+    def whole(self, query: Select | All, without: Changes | None = None) -> str:
+        """The query with the tables' own names. without: the rows of both states, at most, of which these know.
+
+        Such as are made of rows that are not changed; and of what is computed, those with keys that nothing
+        reached before.
+        """
+        without = without or {}
+        parts = []
+        for one in query.branches:
+            if one.plain:
+                from_ = f" FROM {self.from_(one, {}, without=without)}" if one.leaves else ""
+                parts.append(f"SELECT {self._items(one, query.items)}{from_}{self._where(one.where)}")
+            elif without and self.keys(one, without):
+                reached = f"(SELECT * FROM {self.groups.of(one)} WHERE {own.OLD})"
+                same = f" WHERE {self._same(one, True)}" if one.by else ""
+                limit = f"NOT EXISTS (SELECT 1 FROM {reached} AS {own.KEYS}{same})"
+                parts.append(self._limited(one, limit, without))
+            else:
+                parts.append(self._select(one, without))
+        return parts[0] if len(parts) == 1 else " UNION ALL ".join(parts)
+
+    def _select(self, select: Select, without: Changes, limit: str = "") -> str:
+        """A SELECT as it is written."""
+        from_ = f" FROM {self.from_(select, {}, without=without)}" if select.leaves else ""
+        tail = f" {select.tail}" if select.tail else ""
+        return f"{select.head}{from_}{self._where(select.where, limit)}{tail}"
+
+    def source(self, leaf: Leaf, without: Changes | None = None) -> str:
+        """SQL of a leaf without its alias. without: see `whole`."""
         if isinstance(leaf.source, Base):
+            if without and leaf.source.name in without:
+                return self.unchanged(leaf.source, without[leaf.source.name])
             return leaf.source.sql
         if isinstance(leaf.source, (Select, All)):
-            return f"({self.whole(leaf.source)})"
+            return f"({self.whole(leaf.source, without)})"
         return leaf.text
 
     def _items(self, select: Select, names: Sequence[Item] = ()) -> str:
@@ -215,8 +305,9 @@ class Reach:
         instead: Mapping[int, str],
         inner: Sequence[int] = (),
         there: Mapping[int, str] | None = None,
+        without: Changes | None = None,
     ) -> str:
-        """FROM with these sources instead of leaves; their joins in `inner` are inner ones.
+        """FROM with these sources instead of leaves; their joins in `inner` are inner ones. without: see `whole`.
 
         there: sources that have a row where the leaf is joined. Of a SEMI JOIN, names mean what they mean in the
         leaf's own join, which within EXISTS they need not: o.v can be a field of a column o of the leaf there.
@@ -233,7 +324,7 @@ class Reach:
                 parts.append(f"SEMI JOIN {there[at]}{leaf.alias} {leaf.on}")
             if leaf.joined:
                 parts.append("JOIN" if at in inner else leaf.joined)
-            parts.append(instead.get(at) or self.source(leaf))
+            parts.append(instead.get(at) or self.source(leaf, without))
             parts[-1] += leaf.alias
             if leaf.on:
                 parts.append(leaf.on)
@@ -252,12 +343,10 @@ def outer_joins(query: Select | All) -> int:
     """How many leaves can be without a row, or with one of the other state alone: the most of its parts."""
     return max(
         len(missing_leaves(one))
-        + sum(outer_joins(leaf.source) for leaf in one.leaves if isinstance(leaf.source, (Select, All)))
+        + sum(
+            outer_joins(leaf.source) + (not leaf.source.plain)
+            for leaf in one.leaves
+            if isinstance(leaf.source, (Select, All))
+        )
         for one in query.branches
     )
-
-
-def missing_leaves(select: Select) -> list[int]:
-    """The leaves that an outer join can leave without a row."""
-    right = [0] if any(leaf.joined == "RIGHT JOIN" for leaf in select.leaves) else []
-    return right + [at for at, leaf in enumerate(select.leaves) if leaf.joined == "LEFT JOIN"]

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import sqlglot
 from sqlglot import TokenType, exp
@@ -17,7 +17,8 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
-from backfill_cli.derived.query import All, Call, Item, Leaf, Select, Values
+from backfill_cli.derived.guard import guarded
+from backfill_cli.derived.query import All, Call, Item, Leaf, Select, Values, computed_in
 from backfill_cli.errors import Hint, UsageError, in_config
 from backfill_cli.model.derived import Base, Derived
 
@@ -148,11 +149,14 @@ def _tells_a_moment(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A text that is taken. source: the user's. splices: what gives its tables their own names."""
+    """A text that is taken. source: the user's. splices: what gives its tables their own names. computed: see
+    `computed_in`.
+    """
 
     query: Select | All
     source: str
     splices: tuple[tuple[int, int, str], ...]
+    computed: tuple[Select, ...]
 
     def spliced(self, more: Iterable[tuple[int, int, str]] = ()) -> str:
         """The user's text with the tables' own names, and these other pieces: (from, to, instead)."""
@@ -196,7 +200,8 @@ class _Reader:
         self.text = self.text[: tokens[-1].end + 1]
         self.closing = self._brackets()
         self._whole()
-        return Read(self.query(0, len(tokens), {}), self.text, tuple(self.splices))
+        query = self.query(0, len(tokens), {})
+        return Read(query, self.text, tuple(self.splices), tuple(computed_in(query)))
 
     def unreadable(self, exc: Exception) -> NoReturn:
         where = exc.errors[0] if isinstance(exc, ParseError) and exc.errors else None
@@ -358,7 +363,16 @@ class _Reader:
                 f"a star in {self.shown(start, end)}: once a table gains a column, its columns are others",
                 "name each column",
             )
-        made = Select(items, leaves, self.tokens[after_from - 1].end + 1, commas=commas, grows=grows)
+        rest = [at for kind, at in clauses.items() if kind not in (TokenType.FROM, TokenType.WHERE)]
+        made = Select(
+            items,
+            leaves,
+            self.tokens[after_from - 1].end + 1,
+            commas=commas,
+            grows=grows,
+            head=self.piece(start, items_end),
+            tail=self.piece(min(rest), end) if rest else "",
+        )
         if (at := clauses.get(TokenType.WHERE)) is not None:
             span = self.tokens[at + 1].start, self.tokens[stop[at] - 1].end + 1
             self._no_subquery(tree.args["where"])
@@ -579,10 +593,10 @@ class _Reader:
         alias: str,
         columns: tuple[tuple[str, str], ...],
     ) -> Leaf:
-        if not query.plain:
+        if not query.plain and not self.engine.nests:
             self.refuse(
                 f"{self.shown(begin, end)}: a group, DISTINCT or window inside FROM",
-                "make it a [[derived]] of its own, and read that one here",
+                READ_THAT,
             )
         there = tuple((one.name, self.engine.quoted(one.name)) for one in query.items)
         columns = (*columns, *there[len(columns) :])
@@ -769,7 +783,7 @@ class _Reader:
                 by = [one.this for one in order.expressions] if order else []
                 self._total(by, window.args.get("partition_by") or (), made, "row_number()", lenient)
         one_row = aggregates and groups is None
-        return replace(
+        return self._parted(
             made,
             distinct=distinct is not None and not once_per,
             once_per=once_per,
@@ -781,6 +795,32 @@ class _Reader:
             qualify=args.get("qualify") is not None,
             plain=not (distinct or windows or aggregates or groups is not None or args.get("qualify")),
         )
+
+    def _parted(self, made: Select, **shape: Any) -> Select:
+        """The SELECT of this shape, with the expressions by which its rows can be computed apart."""
+        made = replace(made, **shape)
+        if made.plain or made.one_row:
+            return made
+        texts = [(item.tree, item.text) for item in made.items if not (item.aggregates or item.windows)]
+        known = [tree for tree, _ in texts]
+        parts = [made.groups, *made.partitions, made.once_per or None, known if made.distinct else None]
+        several = [part for part in parts if part is not None]
+        found = dict[exp.Expr, str]()
+        for tree in several[0] if several else ():
+            if not all(tree in part for part in several) or tree.find(exp.Column) is None:
+                continue
+            text = next((text for one, text in texts if one == tree), "") or self._spelt(tree, made.leaves)
+            if text:
+                found.setdefault(tree, text)
+        by = [Item("", text, tree) for tree, text in found.items()]
+        return replace(made, by=tuple(item for item in by if guarded(made, item, self.engine) is not None))
+
+    def _spelt(self, tree: exp.Expr, leaves: Sequence[Leaf]) -> str:
+        """SQL of a column; "" for any other expression."""
+        for leaf in leaves:
+            if isinstance(tree, exp.Column) and tree.table == leaf.name:
+                return f"{leaf.qualifier}.{dict(leaf.columns)[tree.name]}"
+        return ""
 
     def _having(self, tree: exp.Expr, start: int, end: int) -> Item:
         calls = self._calls(start, end, _aggregates(tree))
@@ -827,6 +867,7 @@ class _Reader:
 
 
 KEEP_ALL = "keep all rows, and limit them where the table is queried"
+READ_THAT = "make it a [[derived]] of its own, and read that one here"
 MAKE_COLUMN = "let the upstream, or the table's transform, make columns of it"
 OF_ROWS = "use a column of the rows, and compare it with the time where the table is queried"
 
@@ -931,10 +972,23 @@ def _determined(leaf: Leaf, known: set[tuple[str, str]]) -> bool:
         places = {name: at for at, name in enumerate(leaf.source.columns)}
         return leaf.source.unique and all(leaf.columns[places[name]][0] in have for name in leaf.source.key)
     if isinstance(leaf.source, Select):
-        trees = [item.tree for at, item in enumerate(leaf.source.items) if leaf.columns[at][0] in have]
-        inner = {(tree.table, tree.name) for tree in trees if isinstance(tree, exp.Column)}
-        return undetermined(leaf.source, inner) is None
+        return one_per(
+            leaf.source, [item.tree for at, item in enumerate(leaf.source.items) if leaf.columns[at][0] in have]
+        )
     return False
+
+
+def one_per(select: Select, known: Sequence[exp.Expr]) -> bool:
+    """Whether no two rows of it have the same values of these expressions."""
+    if select.one_row:
+        return True
+    for parts in (select.groups, select.once_per or None, select.first):
+        if parts is not None and all(one in known for one in parts):
+            return True
+    if select.distinct and all(item.tree in known for item in select.items):
+        return True
+    columns = {(one.table, one.name) for one in known if isinstance(one, exp.Column)}
+    return select.plain and undetermined(select, columns) is None
 
 
 _CALLED = {

@@ -13,8 +13,8 @@ from backfill_cli.contracts import own
 from backfill_cli.derived.engines import ENGINES, Engine
 from backfill_cli.derived.guard import guarded
 from backfill_cli.derived.query import All, Item, Select, bases_of
-from backfill_cli.derived.reach import MAX_MISSING, Changes, Reach, outer_joins
-from backfill_cli.derived.reading import MAKE_COLUMN, Read, read, refusal, undetermined
+from backfill_cli.derived.reach import MAX_MISSING, Changes, Groups, Reach, outer_joins
+from backfill_cli.derived.reading import MAKE_COLUMN, Read, one_per, read, refusal
 from backfill_cli.model.derived import Base, Derived
 
 Nulls = Sequence[bool] | None
@@ -47,11 +47,24 @@ class Maintained:
         """Whether its rows can be of other types than those of its branches."""
         return len(self._read.query.branches) > 1
 
-    def reached(self, changes: Changes, types: Sequence[str] = ()) -> list[str]:
-        """SELECTs of keys that these changes reach, as columns `key_columns`; the same before and after the
-        changes. types: of `pushed`, if it `converts`.
+    @property
+    def computed(self) -> tuple[Select, ...]:
+        """SELECTs in FROM with groups, DISTINCT or windows, each after those in its own FROM."""
+        return self._read.computed
+
+    def reached_in(self, changes: Changes, groups: Groups) -> list[list[str]]:
+        """For each of `computed`, SELECTs of the keys that these changes reach. Run one after the other: each can
+        read the relations of those before it.
         """
-        reach = Reach(self.engine)
+        reach = Reach(self.engine, groups)
+        touched = {name: one for name, one in changes.items() if name in self.reads}
+        return [reach.keys(one, touched) for one in self.computed]
+
+    def reached(self, changes: Changes, types: Sequence[str] = (), groups: Groups | None = None) -> list[str]:
+        """SELECTs of keys that these changes reach, as columns `key_columns`; the same before and after the
+        changes. types: of `pushed`, if it `converts`. groups: of `computed`, if there are any.
+        """
+        reach = Reach(self.engine, groups or Groups(self.computed, [own.GROUPS] * len(self.computed)))
         touched = {name: one for name, one in changes.items() if name in self.reads}
         return [
             f"SELECT DISTINCT {self._keys(branch, types)} FROM {from_}{where}"
@@ -198,7 +211,7 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
     reads = tuple(base.name for base in bases_of(query))
     if not reads:
         raise refusal(derived.name, "it reads no table of the job", "read one FROM the job's tables")
-    unique = isinstance(query, Select) and _unique(query, [query.items[columns.index(one)].tree for one in key])
+    unique = isinstance(query, Select) and one_per(query, [query.items[columns.index(one)].tree for one in key])
     return Maintained(derived, engine, reads, found.spliced(), columns, pushed, unique, found)
 
 
@@ -223,15 +236,3 @@ def _pushes(branch: Select, at: int) -> bool:
         return True
     parts = [one for one in (*branch.partitions, branch.once_per or None, branch.groups) if one is not None]
     return all(item.tree in part for part in parts)
-
-
-def _unique(query: Select, key: Sequence[exp.Expr]) -> bool:
-    if query.one_row:
-        return True
-    for parts in (query.groups, query.once_per or None, query.first):
-        if parts is not None and all(one in key for one in parts):
-            return True
-    if query.distinct and all(item.tree in key for item in query.items):
-        return True
-    known = {(one.table, one.name) for one in key if isinstance(one, exp.Column)}
-    return query.plain and undetermined(query, known) is None

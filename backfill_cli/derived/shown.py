@@ -61,7 +61,10 @@ def _reads(select: Select, wanted: set[tuple[str, str]]) -> Iterator[ReadByDeriv
             yield ReadByDerived(leaf.source.name, leaf.name, tuple(by))
         elif isinstance(leaf.source, Select | All):
             for branch in leaf.source.branches:
-                yield from _reads(branch, set())
+                trees = [item.tree for item in branch.by]
+                yield from _reads(
+                    branch, {(one.table, one.name) for tree in trees for one in tree.find_all(exp.Column)}
+                )
 
 
 def _joined(select: Select) -> Iterator[tuple[str, str]]:

@@ -197,6 +197,7 @@ class SqlDerives(Derives, Generic[S]):
                     state.con.run(f"CREATE TEMPORARY TABLE {name} AS {_empty(one.text)}")
                 self._require_steady(state, one)
                 self._require_plain(state, one, name)
+                self._require_settled(state, one)
                 added = self._rehearse(state, one, name, bases)
                 planned[one.derived.name] = self._planned(one, self.columns(state, name), added)
                 bases.append(one.base((one.derived.name,), name))
@@ -271,6 +272,20 @@ class SqlDerives(Derives, Generic[S]):
         if found := self.peculiar(state, self.dialect.target(self.temporary, name)):
             what = f"{found}: values that differ would be one, or one value several"
             raise refusal(one.derived.name, what, "use a function of the text instead: lower(name)")
+
+    def _require_settled(self, state: S, one: "Maintained") -> None:
+        """What its FROM computes has one value each time."""
+        from backfill_cli.derived.reading import READ_THAT, refusal
+        from backfill_cli.derived.settled import judged
+
+        for each in [found for select in one.computed for found in judged(select, one.engine)]:
+            with self.explained(one.derived.name):
+                state.con.run(f"CREATE TEMPORARY TABLE {own.MERGED} AS {each.sql}")
+            types = [kind for (kind,) in state.con.rows(one.engine.declared.format(own.MERGED))]
+            if what := each.unsettled(types):
+                raise refusal(one.derived.name, f"{what}, inside FROM", READ_THAT)
+            self._require_plain(state, one, own.MERGED)
+            state.con.run(f"DROP TABLE {own.MERGED}")
 
     def _refuse_hidden(self, state: S, found: "Sequence[Maintained]") -> None:
         from backfill_cli.derived.contributions import CALLED, contributions

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.contributions import Contributions, contributions
+from backfill_cli.derived.reach import Groups
 from backfill_cli.derived.refused import twice_in
 from backfill_cli.derived.rows import Maintained, Nulls
 from backfill_cli.derived.took import Took
@@ -62,10 +63,12 @@ class Upkeep:
         Raises what the database says of the first statement that it refuses.
         """
         for one in self.kept:
-            for name in one.maintained.reads:
-                for change in (changed[name], None):
-                    self._collect(one, {name: change}, "-")
-            self._collect(one, {name: changed[name] for name in one.maintained.reads}, "-")
+            told: list[Mapping[str, str | None]] = [
+                {name: change} for name in one.maintained.reads for change in (changed[name], None)
+            ]
+            for changes in (*told, {name: changed[name] for name in one.maintained.reads}):
+                for sign in ("-", "")[: 2 if one.maintained.computed else 1]:
+                    self._collect(one, changes, sign)
             patterns = one.maintained.null_patterns()
             if one.added is not None:
                 self._merge(one, [("", nulls) for nulls in patterns])
@@ -142,12 +145,30 @@ class Upkeep:
         if one.name not in self.made:
             self._create(one)
             self.made.add(one.name)
+        groups = self._groups(one, changes, sign)
         if one.added is None:
-            selects = one.maintained.reached(changes, self.types.get(one.name, ()))
+            selects = one.maintained.reached(changes, self.types.get(one.name, ()), groups)
         else:
             selects = one.added.given(changes, self.dialect.functions, sign)
         for select in selects:
             self.con.run(f"INSERT INTO {self.keys[one.name]} {select}")
+        if groups.after:
+            for name in groups.relations:
+                self.con.run(f"DROP TABLE IF EXISTS {name}")
+
+    def _groups(self, one: Kept, changes: Mapping[str, str | None], sign: str) -> Groups:
+        """The groups in its FROM that the changes reach have tables: made before the changes, added to after."""
+        computed = one.maintained.computed
+        of = own.numbered(own.GROUPS, self.kept.index(one))
+        groups = Groups(computed, [own.numbered(of, at) for at, _ in enumerate(computed)], after=not sign)
+        reached = one.maintained.reached_in(changes, groups)
+        for name, selects in zip(groups.relations, reached, strict=True):
+            if selects:
+                found = " UNION ALL ".join(selects)
+                self.con.run(
+                    f"INSERT INTO {name} {found}" if groups.after else f"CREATE TEMP TABLE {name} AS {found}"
+                )
+        return groups
 
     def _changed(self, one: Kept) -> str:
         """The keys as a relation with the derived table's own names."""

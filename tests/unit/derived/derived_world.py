@@ -74,6 +74,8 @@ class World:
                 self._put(table)
         self.views: list[View] = []
         """Those that later ones can read."""
+        self.queries: list[tuple[str, list[tuple[str, str]]]] = []
+        """Those of WITH in the SELECT that is made, with their columns."""
 
     # -- rows
 
@@ -131,6 +133,7 @@ class World:
     def view(self, name: str) -> View:
         """The next one, which later ones can read once it is in `views`."""
         pick = self.random
+        self.queries.clear()
         shape = pick.choice(
             [
                 "sums",
@@ -316,6 +319,17 @@ class World:
 
     def _source(self, depth: int, with_: list[str], name: str) -> tuple[str, list[tuple[str, str]]]:
         pick = self.random
+        if depth < 2 and pick.random() < 0.12:
+            body, held = self._computed(depth)
+            if not depth and pick.random() < 0.4:
+                cte = f"w{len(with_)}"
+                with_.append(f"{cte} AS ({body})")
+                self.queries.append((cte, held))
+                return f"{cte} AS {quoted(name)}", held
+            return f"({body}) AS {quoted(name)}", held
+        if not depth and self.queries and pick.random() < 0.3:  # once more
+            cte, held = pick.choice(self.queries)
+            return f"{cte} AS {quoted(name)}", held
         if depth < 2 and pick.random() < 0.3:
             inner_with, from_, columns = self._from(depth + 1)
             items = self._some(columns)
@@ -342,6 +356,56 @@ class World:
             )
             return f"(SELECT {listed} FROM {spelt}) AS {quoted(name)}", renamed
         return f"{spelt} {pick.choice(['AS ', ''])}{quoted(name)}", base.columns
+
+    def _computed(self, depth: int) -> tuple[str, list[tuple[str, str]]]:
+        """A query whose rows are not rows of its FROM, with the columns that can be read of it."""
+        pick = self.random
+        shape = pick.choice(["group", "group", "group", "one", "distinct", "first", "first", "union", "window"])
+        with_, from_, columns = self._from(depth + 1)
+        where = f" WHERE {self._condition(columns)}" if pick.random() < 0.5 else ""
+        if shape == "first":
+            view = self._first("", with_, from_, where, columns)
+            return view.sql, view.columns
+        if shape == "distinct":
+            items = self._some(columns)
+            listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
+            return f"{with_}SELECT DISTINCT {listed} FROM {from_}{where}", [one[1:] for one in items]
+        if shape == "window":
+            (sql, kind), (by, _) = pick.choice(columns), pick.choice(columns)
+            items = [(sql, "id", kind), (f"count({sql}) OVER (PARTITION BY {by})", "n", "INTEGER")]
+            items.append((f"rank() OVER (PARTITION BY {by} ORDER BY {sql})", "place", "INTEGER"))
+            listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
+            return f"{with_}SELECT {listed} FROM {from_}{where}", [one[1:] for one in items]
+        found = [(*self._settled(columns), name) for name in pick.sample(["n", "a", "m x", "last"], 2)]
+        totals, held = ", ".join(f"{sql} AS {quoted(as_)}" for sql, _, as_ in found), [one[:0:-1] for one in found]
+        if shape == "one":
+            return f"{with_}SELECT {totals} FROM {from_}{where}", held
+        having = f" HAVING {found[0][0]} IS NOT NULL" if pick.random() < 0.2 else ""
+        taken = {as_ for *_, as_ in found}
+        keys = [one for one in self._some(columns) if one[1] not in taken] or [
+            (columns[0][0], "zz", columns[0][1])
+        ]
+        groups = ", ".join(sql for sql, _, _ in keys)
+        shown = [one for one in keys if pick.random() < 0.8]
+        listed = ", ".join([*(f"{sql} AS {quoted(as_)}" for sql, as_, _ in shown), totals])
+        body = f"SELECT {listed} FROM {from_}{where} GROUP BY {groups}{having}"
+        held = [*(one[1:] for one in shown), *held]
+        if shape == "union" and not with_:
+            return f"{body} UNION ALL {body}", held
+        return f"{with_}{body}", held
+
+    def _settled(self, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        """An aggregate and its type, whose last digits are the same in any order of rows."""
+        pick = self.random
+        sql, kind = pick.choice(columns)
+        if kind == "BOOLEAN":
+            return f"bool_or({sql})", kind
+        whole = [one for one, its in columns if its == "INTEGER"]
+        if whole and pick.random() < 0.3:
+            return f"sum({pick.choice(whole)})", "INTEGER"
+        return pick.choice(
+            [("count(*)", "INTEGER"), (f"count({sql})", "INTEGER"), (f"min({sql})", kind), (f"max({sql})", kind)]
+        )
 
     def _widened(self, sql: str, kind: str) -> str:
         """The same value, of a type that is another one until the branches of a union are one."""

@@ -393,3 +393,14 @@ def test_a_query_of_with_is_no_derived_table_of_its_name(sql: str) -> None:
     derived = [Derived("e", "e", ("id",), over), Derived("d", "d", ("id",), sql)]
     found = ordered(derived, BASES, {"d": "d", "e": "e"}, "duckdb")
     assert [(one.derived.name, one.reads) for one in found] == [("d", ("orders",)), ("e", ("d",))]
+
+
+def test_what_no_state_has_is_not_computed_inside_from(sink: Sink) -> None:
+    """Of a group without its changed rows, min can be a text that is no number."""
+    inner = "SELECT customer, CAST(min(status) AS INTEGER) AS m FROM orders GROUP BY customer"
+    sink.derive(f"SELECT g.m, count(*) AS n FROM ({inner}) AS g GROUP BY g.m", "m")
+    sink.epoch(orders={1: (7, 5, "1"), 2: (7, 5, "x")})
+    sink.epoch(orders={1: (7, 5, "2")})
+    assert sink.rows() == [(2, 1)]
+    sink.epoch(orders={3: (8, 5, "2")})
+    assert sink.rows() == [(2, 2)]

@@ -288,12 +288,6 @@ REFUSED = {
         "name them",
         "SELECT o.status FROM orders o JOIN (VALUES (1)) AS v(a) ON TRUE",
     ),
-    "a group inside FROM": (
-        "SELECT status, n FROM (SELECT status, count(*) AS n FROM orders GROUP BY 1) AS g",
-        "a group, DISTINCT or window inside FROM",
-        "make it a [[derived]] of its own",
-        COUNTED,
-    ),
     "a table function": (
         "SELECT r.range AS status FROM range(3) AS r, orders o",
         "table function",
@@ -603,6 +597,44 @@ def test_an_expression_inside_from_that_can_fail_is_refused_in_postgresql() -> N
     with typed(refused.value) as hint:
         hint.says("make columns of it")
         assert read(sql.format("o.customer_id"), ("k",), "postgres").pushed == ("k",)
+
+
+def test_a_group_inside_from_is_refused_in_lakes() -> None:
+    with pytest.raises(UsageError, match="a group, DISTINCT or window inside FROM") as refused:
+        read("SELECT status, n FROM (SELECT status, count(*) AS n FROM orders GROUP BY 1) AS g", system="spark")
+    with typed(refused.value) as hint:
+        hint.says("make it a [[derived]] of its own")
+        assert read(COUNTED, system="spark").reads
+
+
+@pytest.mark.parametrize(
+    ("inner", "by"),
+    [
+        ("SELECT status, count(*) AS n FROM orders GROUP BY 1", ["status"]),
+        (
+            "SELECT count(*) AS status FROM orders GROUP BY orders.amount, upper(orders.status)",
+            ['"orders"."amount"'],
+        ),
+        ("SELECT max(status) AS status FROM orders", []),
+        ("SELECT DISTINCT status, amount + 1 AS n FROM orders", ["status", "amount + 1"]),
+        ("SELECT DISTINCT ON (status) status, id FROM orders ORDER BY status, id", ["status"]),
+        (
+            "SELECT status, count(*) OVER (PARTITION BY amount, status) AS n, "
+            "rank() OVER (PARTITION BY status ORDER BY id) AS r FROM orders",
+            ["status"],
+        ),
+        ("SELECT status, rank() OVER (ORDER BY id) AS r FROM orders", []),
+    ],
+)
+def test_what_is_computed_inside_from_is_so_by_what_keeps_its_rows_apart(inner: str, by: list[str]) -> None:
+    (found,) = read(f"SELECT s.status FROM ({inner}) AS s").computed
+    assert [item.text for item in found.by] == by
+
+
+def test_a_row_inside_from_is_told_apart_by_its_group() -> None:
+    group = "SELECT status, customer_id, count(*) AS n FROM orders GROUP BY 1, 2"
+    assert read(f"SELECT s.status, s.customer_id FROM ({group}) AS s", ("status", "customer_id")).unique
+    assert not read(f"SELECT s.status, s.customer_id FROM ({group}) AS s").unique
 
 
 def test_what_the_parser_cannot_read_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
