@@ -333,7 +333,9 @@ class ConfigError(UsageError):
 
 
 class SinkInUse(UsageError):
-    pass
+    """replaceable: whether a derived table can be told to take the place of what the table has."""
+
+    replaceable = False
 
 
 class NoSuchJob(BackfillError):

@@ -29,17 +29,19 @@ EXAMPLES = (
     "backfill add --table refunds --config job.toml --wait",
     "backfill add orders --derived revenue --config job.toml",
     "backfill add --derived revenue --replace --config job.toml",
+    "backfill add --derived revenue --derived best --replace",
 )
 
 TableOption = Annotated[
     str | None, typer.Option("--table", metavar="NAME", help="The table, as the config names it.")
 ]
 DerivedOption = Annotated[
-    str | None, typer.Option("--derived", metavar="NAME", help="The derived table, which the config has.")
+    list[str] | None,
+    typer.Option("--derived", metavar="NAME", help="A derived table, which the config has. Repeatable."),
 ]
 ReplaceOption = Annotated[
     bool,
-    typer.Option("--replace", help="The derived table takes the place of the job's of that name."),
+    typer.Option("--replace", help="Derived tables that the job has are replaced by these."),
 ]
 
 
@@ -61,23 +63,23 @@ def add(
     Its [[tables]] section is that of the config, by default the file that the job was last started with. A table
     that the file lacks is tried by its name alone; the lines to add are printed.
 
-    With --derived a derived table joins, whose [[derived]] section the file has: the next commit fills it. With
-    --replace it takes the place of the job's of that name: until that commit the table has its old rows, from it
-    on the new ones.
+    With --derived derived tables join, whose [[derived]] sections the file has: the next commit fills them, all
+    together. With --replace those that the job has are replaced: until that commit a table has its old rows, from
+    it on the new ones. With --into-existing all rows of a table that exists are replaced so.
     """
-    if (table is None) == (derived is None):
-        raise UsageError("name the table that joins, or the derived one", "--table NAME, or --derived NAME")
-    if derived is not None:
-        if into_existing:
-            raise UsageError("a derived table is not filled into a table with rows", "leave out --into-existing")
+    if (table is None) == (not derived):
+        raise UsageError("name the table that joins, or the derived ones", "--table NAME, or --derived NAME")
+    if derived:
+        names = tuple(dict.fromkeys(derived))
         store, before, path = job_and_config(job, config, catalog)
-        with waiting(f"looking at derived table {derived}"):
-            asked = adding_derived(store, before, derived, path, replace)
-        assert asked.planned is not None
+        with waiting(f"looking at {', '.join(names)}"):
+            asked = adding_derived(store, before, names, path, replace, into_existing)
         if not as_json:
-            for line in derived_lines(asked.planned):
-                say(line)
-        post_change(ctx, store, before, asked, f" {derived}", wait, timeout, as_json)
+            for one in asked.planned:
+                for line in derived_lines(one):
+                    say(line)
+        said = " --replace" if replace else ""
+        post_change(ctx, store, before, asked, f" {', '.join(names)}{said}", wait, timeout, as_json)
         return
     assert table is not None
     if replace:

@@ -1,6 +1,7 @@
 """What gives a job another definition: `set`, `add` and `remove`, as the commands and Python ask for them."""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 class Asked:
     """A change that nothing refuses now, and is not posted yet. note: what to know of it.
 
-    adding: what is known of a table that joins; planned: of a derived table.
+    adding: what is known of a table that joins; planned: of derived tables.
     """
 
     verb: Verb
     change: Change
     note: Hint
     adding: "Adding | None" = None
-    planned: PlannedDerived | None = None
+    planned: Sequence[PlannedDerived] = ()
 
     def post(self, store: Catalog, before: JobRow, wait_s: float | None) -> Posted:
         """It is in the job's inbox. Raises as `posting.post` does."""
@@ -65,36 +66,56 @@ def adding(store: Catalog, before: JobRow, table: str, file: Path | None, into_e
     return Asked(Verb.ADD, found.change, Hint.of(note), found)
 
 
-def adding_derived(store: Catalog, before: JobRow, derived: str, file: Path, again: bool) -> Asked:
-    """A derived table of this config joins the job; again: it takes the place of the job's. Raises UsageError."""
+def adding_derived(
+    store: Catalog, before: JobRow, derived: Sequence[str], file: Path, again: bool, into_existing: bool
+) -> Asked:
+    """Derived tables of this config join the job, all in one commit.
+
+    again: those that the job has are replaced by these. into_existing: so is what their tables have.
+    Raises UsageError.
+    """
     from backfill_cli.config import load
     from backfill_cli.engine.job.change import adding_derived
 
-    found = adding_derived(before.name, derived, load(file, of_job=store.keys), store, again)
+    found = adding_derived(before.name, derived, load(file, of_job=store.keys), store, again, into_existing)
     return Asked(Verb.ADD, found.change, Hint(), planned=found.planned)
 
 
-def removing(
-    store: Catalog, before: JobRow, table: str, with_rows: bool, confirm: str | None, derived: bool = False
-) -> Asked:
-    """A table leaves the job. confirm: the job's name again, where its rows are dropped. derived: it is a derived
-    table. Raises UsageError."""
-    from backfill_cli.engine.job.change import removing, removing_derived
+def removing(store: Catalog, before: JobRow, table: str, with_rows: bool, confirm: str | None) -> Asked:
+    """A table leaves the job. confirm: the job's name again, where its rows are dropped. Raises UsageError."""
+    from backfill_cli.engine.job.change import removing
 
-    name, option, kind = (
-        before.name,
-        "--derived" if derived else "--table",
-        "derived table" if derived else "table",
-    )
-    if with_rows and confirm != name:
+    _require_confirmed(before.name, f"table {table!r}", f"--table {quote(table)}", with_rows, confirm)
+    change = removing(before.name, table, store, with_rows)
+    return Asked(Verb.REMOVE, change, _left_in_config(store, before, [table]))
+
+
+def removing_derived(
+    store: Catalog, before: JobRow, derived: Sequence[str], with_rows: bool, confirm: str | None
+) -> Asked:
+    """Derived tables leave the job, all in one commit. confirm: as of `removing`. Raises UsageError."""
+    from backfill_cli.engine.job.change import removing_derived
+
+    kind = "derived table " if len(derived) == 1 else "derived tables "
+    options = " ".join(f"--derived {quote(one)}" for one in derived)
+    _require_confirmed(before.name, kind + ", ".join(map(repr, derived)), options, with_rows, confirm)
+    change = removing_derived(before.name, derived, store, with_rows)
+    return Asked(Verb.REMOVE, change, _left_in_config(store, before, derived))
+
+
+def _require_confirmed(job: str, what: str, options: str, with_rows: bool, confirm: str | None) -> None:
+    if with_rows and confirm != job:
         said = "--confirm is missing" if confirm is None else f"--confirm names {confirm!r}"
         raise UsageError(
-            f"{kind} {table!r} of job {name!r} would lose all its rows: {said}",
-            command(f"remove {name} {option} {quote(table)} --with-rows --confirm {name}"),
+            f"{what} of job {job!r} would lose all rows: {said}",
+            command(f"remove {job} {options} --with-rows --confirm {job}"),
         )
-    change = (removing_derived if derived else removing)(name, table, store, with_rows)
-    note = f"remove it from {before.config_file}, too" if _has(store, before, table) else ""
-    return Asked(Verb.REMOVE, change, Hint.of(note))
+
+
+def _left_in_config(store: Catalog, before: JobRow, tables: Sequence[str]) -> Hint:
+    there = [one for one in tables if _has(store, before, one)]
+    what = "it" if len(tables) == 1 else ", ".join(there)
+    return Hint.of(f"remove {what} from {before.config_file}, too" if there else "")
 
 
 def _has(store: Catalog, job: JobRow, table: str) -> bool:

@@ -210,33 +210,35 @@ class Job:
 
     def add_derived(
         self,
-        derived: str,
+        derived: str | Sequence[str],
         config: str | Path | None = None,
         *,
         replace: bool = False,
+        into_existing: bool = False,
         wait_s: float | None = None,
     ) -> Posted:
-        """A derived table joins the job, whose next commit fills it. config: as of `set`, which has it.
+        """Derived tables join the job, whose next commit fills all of them. config: as of `set`, which has them.
 
-        replace: it takes the place of the job's derived table of that name.
+        replace: those that the job has are replaced by these. into_existing: so is what their tables have.
         """
         row = self._catalog.job(self.name)
         if (file := self._file(config, row)) is None:
             said = f"job {self.name!r}: it is not known which config it has"
             raise UsageError(said, "name it: " + command(f"add {self.name} --derived NAME --config job.toml"))
-        return changing.adding_derived(self._catalog, row, derived, file, replace).post(self._catalog, row, wait_s)
+        asked = changing.adding_derived(self._catalog, row, _listed(derived), file, replace, into_existing)
+        return asked.post(self._catalog, row, wait_s)
 
     def remove_derived(
         self,
-        derived: str,
+        derived: str | Sequence[str],
         *,
         with_rows: bool = False,
         confirm: str | None = None,
         wait_s: float | None = None,
     ) -> Posted:
-        """A derived table leaves the job, and stays as it is. with_rows, confirm: as of `remove`."""
+        """Derived tables leave the job in one commit, and stay as they are. with_rows, confirm: as of `remove`."""
         row = self._catalog.job(self.name)
-        asked = changing.removing(self._catalog, row, derived, with_rows, confirm, derived=True)
+        asked = changing.removing_derived(self._catalog, row, _listed(derived), with_rows, confirm)
         return asked.post(self._catalog, row, wait_s)
 
     def remove(
@@ -336,3 +338,8 @@ class Job:
                 raise KeyboardInterrupt from None
             raise
         return Ran(read_jobs(self._catalog, self.name), ended)
+
+
+def _listed(derived: str | Sequence[str]) -> Sequence[str]:
+    """Each name once, in their order."""
+    return (derived,) if isinstance(derived, str) else tuple(dict.fromkeys(derived))

@@ -178,6 +178,7 @@ class Catalog:
                 row,
                 live=self._liveness.seems_live(row.lease, row.name),
                 waiting=inbox.waiting(db, row.name),
+                refused=inbox.refused_last(db, row.name),
                 verified=verified.newest(db, row.name),
                 refills=refills.newest(db, row.name, SHOWN_REFILLS),
                 dropping=checkpoints.dropping(db, row.name),
@@ -259,7 +260,7 @@ class Catalog:
 
         def add(db: DuckDBPyConnection, held: bool) -> Command:
             if verb in REDEFINES:
-                self._give_way(db, job, verb, now_ms, held)
+                self._give_way(db, job, Command(0, verb, by, now_ms, payload=payload), held)
             return inbox.add(db, job, verb, rate, by, now_ms, guard, lifts, payload)
 
         return self._posted(job, now_ms, seen, add).id
@@ -287,7 +288,7 @@ class Catalog:
 
         def add(db: DuckDBPyConnection, held: bool) -> Command:
             refills.require_none(db, job, table)
-            self._give_way(db, job, Verb.PUT_BACK, now_ms, held)
+            self._give_way(db, job, Command(0, Verb.PUT_BACK, by, now_ms), held)
             refill = refills.record(db, job, table, Extent(), by, now_ms)
             change = Change("", table=table, refill=refill, mark=uuid.uuid4().hex[:12])
             return inbox.add(db, job, Verb.PUT_BACK, None, by, now_ms, payload=change.stored)
@@ -312,21 +313,20 @@ class Catalog:
         inbox.touch(self.path)
         return command
 
-    def _give_way(self, db: DuckDBPyConnection, job: str, verb: Verb, now_ms: int, held: bool) -> None:
-        """No other command waits to redefine the job. Raises Held for one that does not give way.
+    def _give_way(self, db: DuckDBPyConnection, job: str, asked: Command, held: bool) -> None:
+        """No other command waits to redefine the job, or one that it can follow. Raises Held.
 
-        held: whether a live runner has the job. Tables are put back one after the other, by one run.
+        held: whether a live runner has the job. Tables are put back one after the other, by one run; so derived
+        tables join, change and leave.
         """
-        first = inbox.redefining(db, job)
-        if first is None or first.verb is verb is Verb.PUT_BACK:
+        waiting, verb = inbox.redefining(db, job), asked.verb
+        follows = all(one.derived for one in (*waiting, asked))
+        if not waiting or follows or waiting[0].verb is verb is Verb.PUT_BACK:
             return
+        first = waiting[0]
         if not first.verb is verb is Verb.SET:
-            by = f"status {job}" if held else f"resume {job} --detach"
-            raise Held(
-                f"job {job!r}: {first.said} waits, requested by {first.by}, and changes what the job is",
-                "a run takes it first: " + command(by) + "; then try again",
-            )
-        inbox.take(db, job, (first,), jobs.standing(db, job).epoch, now_ms)
+            raise waits_first(job, first, held)
+        inbox.take(db, job, (first,), jobs.standing(db, job).epoch, asked.at_ms)
         inbox.refuse(db, job, first, Limit("a later set took its place"))
 
     def refusal(self, job: str, command_id: int) -> Limit | None:
@@ -491,3 +491,12 @@ def _unused(db: DuckDBPyConnection) -> bool:
     row = db.execute("SELECT (SELECT count(*) FROM leases) + (SELECT count(*) FROM jobs)").fetchone()
     assert row is not None
     return row[0] == 0 and not starts.every_pending(db) and not starts.every(db)
+
+
+def waits_first(job: str, first: Command, live: bool) -> Held:
+    """The error for a command that cannot follow this one, which waits. live: whether a runner has the job."""
+    by = f"status {job}" if live else f"resume {job} --detach"
+    return Held(
+        f"job {job!r}: {first.said} waits, requested by {first.by}, and changes what the job is",
+        "a run takes it first: " + command(by) + "; then try again",
+    )

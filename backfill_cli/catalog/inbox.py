@@ -34,6 +34,15 @@ class Taken:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A command that its barrier, of this epoch, has refused."""
+
+    command: Command
+    epoch: int
+    why: Limit
+
+
 def add(
     db: DuckDBPyConnection,
     job: str,
@@ -64,9 +73,9 @@ def waiting(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
     return tuple(Command(row[0], Verb(row[1]), *row[2:]) for row in found)
 
 
-def redefining(db: DuckDBPyConnection, job: str) -> Command | None:
-    """The first command that waits to redefine the job. More than one does only where tables are put back."""
-    return next((one for one in waiting(db, job) if one.verb in REDEFINES), None)
+def redefining(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
+    """The commands that wait to redefine the job: several of derived tables, or of tables that are put back."""
+    return tuple(one for one in waiting(db, job) if one.verb in REDEFINES)
 
 
 def refuse(db: DuckDBPyConnection, job: str, command: Command, why: Limit) -> None:
@@ -79,6 +88,19 @@ def refusal(db: DuckDBPyConnection, job: str, command_id: int) -> Limit | None:
     """Why a taken command was refused; None if it was not."""
     row = db.execute("SELECT refused FROM commands WHERE job = ? AND id = ?", [job, command_id]).fetchone()
     return None if row is None or row[0] is None else Limit.read(json.loads(row[0]))
+
+
+def refused_last(db: DuckDBPyConnection, job: str) -> Refused | None:
+    """The newest command that was to change what the job is; None if it was not refused."""
+    row = db.execute(
+        f"""SELECT {_COMMAND}, taken_epoch, refused FROM commands
+           WHERE job = ? AND taken_epoch IS NOT NULL AND verb IN ('set', 'add', 'remove')
+           ORDER BY id DESC LIMIT 1""",
+        [job],
+    ).fetchone()
+    if row is None or row[-1] is None:
+        return None
+    return Refused(Command(row[0], Verb(row[1]), *row[2:-2]), row[-2], Limit.read(json.loads(row[-1])))
 
 
 def taken_after(db: DuckDBPyConnection, job: str, epoch: int) -> tuple[Taken, ...]:

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
+from backfill_cli.catalog.inbox import Refused
 from backfill_cli.catalog.jobs import read_control
 from backfill_cli.catalog.lease import Lease
 from backfill_cli.catalog.verified import Verified
@@ -32,6 +33,7 @@ class JobRow:
     verified: the tables of its last verify. config_file: that of its last start; empty if not known. created:
     whether the catalog has the job; else it is being created, or its start was killed. refills: those that are
     pending, and the newest. aside: tables that are set aside, or are being put back. derived: its derived tables.
+    refused: the newest command that was to change what the job is, if its barrier has refused it.
     """
 
     name: str
@@ -55,6 +57,7 @@ class JobRow:
     dropping: tuple[str, ...] = ()
     aside: tuple[Aside, ...] = ()
     derived: tuple[Derived, ...] = ()
+    refused: Refused | None = None
 
     @property
     def reason(self) -> str:

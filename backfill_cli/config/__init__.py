@@ -113,15 +113,14 @@ class JobConfig:
         upstream = by_table.only(type(self.upstream), self.tree["upstream"], self._names, names)
         return self._of_tables(told, upstream, self.file)
 
-    def with_derived(self, section: Tree) -> "JobConfig":
-        """The config with another derived table, instead of one of its name. Raises ConfigError."""
-        told = list(self.tree.get("derived", ()))
-        at = next((at for at, one in enumerate(told) if one["name"] == section["name"]), len(told))
-        return self._of_derived([*told[:at], section, *told[at + 1 :]])
+    def with_derived(self, *sections: Tree) -> "JobConfig":
+        """The config with other derived tables, each instead of one of its name. Raises ConfigError."""
+        told = {one["name"]: one for one in (*self.tree.get("derived", ()), *sections)}
+        return self._of_derived(list(told.values()))
 
-    def without_derived(self, name: str) -> "JobConfig":
-        """The config without a derived table."""
-        return self._of_derived([one for one in self.tree.get("derived", ()) if one["name"] != name])
+    def without_derived(self, names: Collection[str]) -> "JobConfig":
+        """The config without these derived tables."""
+        return self._of_derived([one for one in self.tree.get("derived", ()) if one["name"] not in names])
 
     def _of_derived(self, told: list[Tree]) -> "JobConfig":
         tree = {key: part for key, part in self.tree.items() if key != "derived"}

@@ -5,7 +5,7 @@ that is not abstract has a default that is right for a sink without it.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,20 +162,33 @@ class Derives(Contract):
 
     @abstractmethod
     def check(
-        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], lives: Mapping[str, str]
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        lives: Mapping[str, str],
+        into: Collection[str] = (),
     ) -> tuple[PlannedDerived, ...]:
         """What `plan` tells of each. Raises what `prepare` would; creates nothing. The tables need not exist.
 
-        lives: by table, the name that people query, which is no derived table's.
+        lives: by table, the name that people query, which is no derived table's. into: as of `prepare`.
         """
 
     @abstractmethod
-    def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
+    def prepare(
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        into: Collection[str] = (),
+    ) -> None:
         """Each derived table has a marker, and whatever would refuse its table is raised; called once the job's
         tables exist. The table itself is created by the commit that fills it, so that nobody sees an empty one.
         One that was filled and does not exist is filled anew by the next commit.
 
         Raises as `Sink.prepare`. A table with rows that are not the job's is refused, whatever the job's own are.
+        into: derived tables whose table may exist with other rows and columns: the next commit, in whatever phase,
+        replaces them, as of one that is to be renewed.
         """
 
     @abstractmethod
@@ -186,11 +199,18 @@ class Derives(Contract):
         never filled stays so.
         """
 
-    def rehearse(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], name: str) -> None:
-        """The one called `name` could be filled now, and those that read it: nothing of that stays.
+    def rehearse(
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        names: Collection[str],
+        into: Collection[str] = (),
+    ) -> None:
+        """Those called `names` could be filled now, and those that read them: nothing of that stays.
 
-        derived: all of them. Raises BadData for rows, UsageError for what depends on a table that would be
-        replaced. By default nothing is tried.
+        derived: all of them. into: as of `prepare`. Raises BadData for rows, UsageError for what depends on a
+        table that would be replaced. By default nothing is tried.
         """
 
 

@@ -20,15 +20,21 @@ def near(s: str, t: str, double: str, functions: str = "") -> str:
     return f"{size}({t}) < CAST('Infinity' AS {double}) AND {size}({s} - {t}) <= {CLOSE} * {size}({t})"
 
 
-def not_ours(target: str) -> SinkInUse:
+def not_ours(target: str, replaceable: bool = False) -> SinkInUse:
     """target: of a derived table, where a table with rows is that the job did not fill."""
-    return SinkInUse(f"table {target} exists, with rows that are not this job's", OTHER_TARGET)
+    refused = SinkInUse(f"table {target} exists, with rows that are not this job's", OTHER_TARGET)
+    refused.replaceable = replaceable
+    return refused
 
 
-def other_columns(target: str, name: str, wanted: Sequence[tuple[str, str]]) -> SinkInUse:
+def other_columns(
+    target: str, name: str, wanted: Sequence[tuple[str, str]], replaceable: bool = False
+) -> SinkInUse:
     listed = ", ".join(f"{column} {kind}" for column, kind in wanted)
     said = f"table {target} exists, with other columns than the SELECT of {name!r}: {listed}"
-    return SinkInUse(said, OTHER_TARGET)
+    refused = SinkInUse(said, OTHER_TARGET)
+    refused.replaceable = replaceable
+    return refused
 
 
 def peculiar(target: str, found: str, drop: str) -> SinkInUse:

@@ -4,7 +4,7 @@ A derived table is a table with a claim and a marker like the job's own. Spark r
 at versions, so that the states before and after an epoch can be read at any time: see `upkeep`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -125,7 +125,12 @@ class LakeDerives(Derives):
         return {one.derived.name: one.reads for one in ordered(derived, tables)}
 
     def check(
-        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], lives: Mapping[str, str]
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        lives: Mapping[str, str],
+        into: Collection[str] = (),
     ) -> tuple[PlannedDerived, ...]:
         from backfill_cli.derived.refused import is_live
 
@@ -133,11 +138,16 @@ class LakeDerives(Derives):
         for each in derived:
             if (table := targets.get(own.fold(each.target))) is not None:
                 raise is_live(each.name, each.target, table)
-        planned = dict(self._checked(job, derived, tables, rehearse=True))
+        planned = dict(self._checked(job, derived, tables, True, into))
         return tuple(planned[one.name] for one in derived)
 
     def _checked(
-        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], rehearse: bool
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        rehearse: bool,
+        into: Collection[str],
     ) -> Iterator[tuple[str, PlannedDerived]]:
         """Each after those that it reads. Raises for one that cannot be kept."""
         from backfill_cli.derived.shown import notes_of, reads_of
@@ -146,7 +156,7 @@ class LakeDerives(Derives):
         self._refuse_shared_targets(derived, tables)
         for one, table in self.described(derived, tables):
             columns = spelled(table)
-            self._refuse_taken(job, table)
+            self._refuse_taken(job, table, into=table.name in into)
             if rehearse:
                 self._rehearse(one, tables, derived)
             notes = notes_of(one, dict(columns), "")
@@ -223,19 +233,20 @@ class LakeDerives(Derives):
                 if (twin := seen.setdefault(place, one)).name != one.name:
                     raise same_target(twin.name, one.name, one.target)
 
-    def _refuse_taken(self, job: str, table: SinkTable) -> None:
+    def _refuse_taken(self, job: str, table: SinkTable, into: bool) -> None:
         """A table that the job has not filled does not exist, or is empty and has the columns."""
         self._lake.refuse_other_job(job, table)
         claim = self._lake.claims(job).get(table.name)
         if claim is not None and claim.place != self._lake.claim_at(table).place:
             said = f"derived table {table.name!r}: it is in {claim.place}, and a lake moves no table"
             raise UsageError(said, in_config("leave derived.target as it was, or add another [[derived]] for it"))
-        self.require_ours(job, table, claim)
+        self.require_ours(job, table, claim, into)
 
-    def require_ours(self, job: str, table: SinkTable, claim: Claim | None) -> bool:
+    def require_ours(self, job: str, table: SinkTable, claim: Claim | None, into: bool = False) -> bool:
         """Whether what is at the table's place has its columns; False if there is nothing, or if it is replaced.
 
-        Raises SinkInUse for a table that the job did not fill, and that has rows or other columns.
+        Raises SinkInUse for a table that the job did not fill, and that has rows or other columns. into: it is to
+        be the job's, whatever it has.
         """
         from backfill_cli.derived.refused import not_ours, other_columns
 
@@ -245,14 +256,20 @@ class LakeDerives(Derives):
         same = {own.fold(name) for name in there} == {own.fold(name) for name in wanted} and all(
             same_type(there[name]["type"], one["type"]) for name, one in wanted.items() if name in there
         )
-        ours = claim is not None and self._lake.was_filled(job, claim)
+        ours = into or (claim is not None and self._lake.was_filled(job, claim))
         if not ours and self._lake.has_rows(table):
-            raise not_ours(table.target)
+            raise not_ours(table.target, replaceable=same or self._lake.replaces_columns)
         if not same and not (ours and self._lake.replaces_columns):
             raise other_columns(table.target, table.name, spelled(table))
         return same
 
-    def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
+    def prepare(
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        into: Collection[str] = (),
+    ) -> None:
         """Starts no Spark where nothing is missing."""
         known, markers = self._lake.claims(job), self._lake.committed(job)
         gone = [
@@ -266,18 +283,25 @@ class LakeDerives(Derives):
         for name in gone:  # somebody has dropped it: the next commit fills it
             self._lake.claim_anew(job, name)
         if any(one.name not in known for one in derived):
-            for _ in self._checked(job, derived, tables, rehearse=False):
+            for _ in self._checked(job, derived, tables, False, into):
                 continue
             found = [table for _, table in self.described(derived, tables) if table.name not in known]
-            self._lake.claim_derived(job, found)
+            self._lake.claim_derived(job, found, into)
 
     def renew(self, job: str, derived: Sequence[Derived]) -> None:
         for one in derived:
             self._lake.claim_anew(job, one.name)
 
-    def rehearse(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], name: str) -> None:
+    def rehearse(
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        names: Collection[str],
+        into: Collection[str] = (),
+    ) -> None:
         markers, claims = self._lake.committed(job), self._lake.claims(job)
-        tried = {name, *(one.name for one in derived if one.name not in markers or not markers[one.name].epoch)}
+        tried = {*names, *(one.name for one in derived if one.name not in markers or not markers[one.name].epoch)}
         found = list(self.described(derived, tables))
         views = {base.name: base.sql for base in bases(tables)} | dict(views_of(derived))
         for table in (*tables, *(table for _, table in found)):

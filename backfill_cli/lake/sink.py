@@ -179,14 +179,26 @@ class LakeSink(Sink):
                     self.commit_table(commit, table, claims[table.name])
         self.derives.keep(commit, self._state(commit.job))
 
-    def claim_derived(self, job: str, tables: Sequence[SinkTable]) -> None:
-        """The job has these places; the tables are created by the commit that fills them."""
+    def claim_derived(self, job: str, tables: Sequence[SinkTable], into: Collection[str]) -> None:
+        """The job has these places; the tables are created by the commit that fills them.
+
+        into: those that may exist, whose rows that commit replaces.
+        """
         token = max((marker.token for marker in self.committed(job).values()), default=0)
+        there = {one.name for one in tables if one.name in into and self.columns_at(one) is not None}
         claims = {
-            one.name: replace(self.claim_at(one), id=uuid.uuid4().hex[:12], token=token, derived=True)
+            one.name: replace(
+                self.claim_at(one),
+                id=uuid.uuid4().hex[:12],
+                token=token,
+                derived=True,
+                anew=one.name in there,
+            )
             for one in tables
         }
         self._state(job).change(lambda record: replace(record, claims={**record.claims, **claims}))
+        for name in sorted(there):
+            self.begin(job, name, claims[name])
 
     def claim_anew(self, job: str, table: str) -> None:
         """A derived table's marker is at epoch 0, and the next commit fills it; what it holds stays until then.

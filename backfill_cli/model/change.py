@@ -12,16 +12,18 @@ RATE = "throttle.rate"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """config: the job's from then on, as stored; of a table that joins, its section alone; empty where one leaves.
+    """config: the job's from then on, as stored; of a table that joins, its section alone; of derived tables that
+    join, a list of theirs; empty where tables leave.
 
     file: where that was read from; empty if not known.
     table: that joins or leaves the job; empty for neither. keys: config keys whose value changes, for display.
-    into_existing: the table that joins may be there already. with_rows: that which leaves is dropped in the sink.
+    into_existing: what joins may be there already. with_rows: what leaves is dropped in the sink.
     options: the part of the upstream's options that is of the table that joins alone, as JSON.
     mark: nobody else can have chosen it; what the upstream holds for the table that joins has it.
     rates: the tables whose own rate changes, and to what; None: they have none.
     refill: that makes the rows of a table right which is put back. sections: of tables that are set aside.
-    derived: whether `table` names a derived table. again: it is the job's, and gets another SELECT or key.
+    derived: the derived tables that join, change or leave the job. again: those of them that the job has get
+    another SELECT or key.
     """
 
     config: str
@@ -35,7 +37,7 @@ class Change:
     rates: tuple[tuple[str, float | None], ...] = ()
     refill: int | None = None
     sections: tuple[Section, ...] = ()
-    derived: bool = False
+    derived: tuple[str, ...] = ()
     again: bool = False
 
     @property

@@ -115,15 +115,26 @@ class Command:
 
     @property
     def table(self) -> str:
-        """The table that joins or leaves the job, or is throttled; empty for a command of all tables."""
-        return str(json.loads(self.payload).get("table", "")) if self.verb in OF_TABLES and self.payload else ""
+        """The table that joins or leaves the job, or is throttled; empty for a command of all tables.
+
+        Of derived tables all their names, with a comma between them.
+        """
+        told = json.loads(self.payload) if self.verb in OF_TABLES and self.payload else {}
+        return ", ".join(self.derived) or str(told.get("table", ""))
+
+    @property
+    def derived(self) -> tuple[str, ...]:
+        """The derived tables that join, change or leave the job."""
+        told = json.loads(self.payload) if self.verb in OF_TABLES and self.payload else {}
+        return tuple(told.get("derived") or ())
 
     @property
     def said(self) -> str:
-        """`pause`, `add public.refunds`, `add revenue --replace`; as it was typed."""
+        """`pause`, `add public.refunds`, `add --derived revenue --replace`; as it was typed."""
         verb = Verb.REFILL if self.verb is Verb.PUT_BACK else self.verb
         again = " --replace" if verb is Verb.ADD and json.loads(self.payload or "{}").get("again") else ""
-        return f"{verb} {self.table}".rstrip() + again
+        named = "".join(f" --derived {one}" for one in self.derived) or f" {self.table}"
+        return f"{verb}{named}".rstrip() + again
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +317,8 @@ class Mutations:
 
     @property
     def verbs(self) -> str:
-        """`pause, throttle`, as the ledger has them."""
-        return ", ".join(command.verb for command in self.commands)
+        """`pause, throttle`, as the ledger has them; those of derived tables name them."""
+        return ", ".join(one.said if one.derived else one.verb for one in self.commands)
 
 
 @dataclass(frozen=True, slots=True)

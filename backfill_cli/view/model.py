@@ -167,6 +167,19 @@ class DerivedView:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedView:
+    """A command that was to change what the job is, and that its barrier refused: the job is as it was before.
+
+    command: as it was typed. epoch: of that barrier. error: why, with the way on.
+    """
+
+    command: str
+    by: str
+    epoch: int
+    error: Limit
+
+
+@dataclass(frozen=True, slots=True)
 class Refilled:
     """A refill that was asked for, cancelled, or waited for. id: of the command in the catalog."""
 
@@ -195,7 +208,7 @@ class JobView:
     rows/s of all tables together, table_rates: of each table that has a limit of its own. dropping: the sink's
     tables that left the job with their rows, until the first commit after they are dropped. aside:
     tables without which the job goes on after an error of theirs, and those that are being put back. derived: its
-    derived tables.
+    derived tables. refused: the newest command that was to change what the job is, if it was refused.
     transient_failures: of the last run, those after which it tried again, by cause: an SQLSTATE, the name of an
     error of Kafka or of the operating system, or a class; at most 32 of them, and `others`.
     partitions_added: to the topics since the job began, or since their table joined it; None without topics, and
@@ -264,6 +277,7 @@ class JobView:
     partitions_added: int | None = None
     aside: Sequence[AsideView] = ()
     derived: Sequence[DerivedView] = ()
+    refused: RefusedView | None = None
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -355,6 +369,7 @@ def job_view(
         table_rates=row.control.rates,
         aside=tuple(aside_view(one, row.name) for one in row.aside),
         derived=derived_views(row, progress),
+        refused=refused_view(row),
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
@@ -388,6 +403,17 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
     names = {one.name for one in row.derived}
     filled = (names if past else set()) if progress.unfilled is None else names - set(progress.unfilled)
     return tuple(DerivedView(one.name, one.target, one.key, one.name in filled) for one in row.derived)
+
+
+def refused_view(row: JobRow) -> RefusedView | None:
+    last = row.refused
+    return None if last is None else RefusedView(last.command.said, last.command.by, last.epoch, last.why)
+
+
+def spell_refused(one: RefusedView) -> str:
+    """`add --derived revenue, requested by me@box, at commit 17…: derived table 'revenue': …`."""
+    way_on = f"; {one.error.hint}" if one.error.hint else ""
+    return f"{one.command}, requested by {one.by}, at commit {one.epoch}: {one.error.text}{way_on}"
 
 
 def spell_derived(one: DerivedView) -> str:

@@ -94,7 +94,7 @@ def gaps(runs: Sequence[Run]) -> tuple[Span, ...]:
 
 def events(taken: Sequence[Taken], runs: Sequence[Run], records: Sequence[EpochRecord]) -> tuple[Event, ...]:
     """The commands as barriers took them, runners that came and went, and what else the ledger names; by time."""
-    verbs = set(Verb)
+    verbs = {*Verb, *(one.command.said for one in taken)}
     found = [Event(one.epoch, spell_command(one.command), one.command.by) for one in taken]
     found += [Event(one.claimed_ms, "runner started") for one in runs]
     found += [

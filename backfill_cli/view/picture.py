@@ -58,6 +58,7 @@ from backfill_cli.view.model import (
     spell_phase,
     spell_quarantined,
     spell_refill,
+    spell_refused,
     spell_share,
     spell_skipped,
     spell_table_rates,
@@ -443,6 +444,8 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("to be dropped", spell_dropping(view), QUIET))
     facts += [("derived", spell_derived(one), QUIET) for one in view.derived]
     facts += [("set aside", spell_aside(one), WARN) for one in view.aside]
+    if view.refused is not None:
+        facts.append(("refused", spell_refused(view.refused), WARN))
     if view.verified is not None:
         facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
     if view.created:

@@ -133,15 +133,15 @@ class DerivedContract:
         number = replace(twice, sql="SELECT name, sum(CAST(name AS integer)) AS n FROM orders GROUP BY 1")
         for one, said in ((twice, r"key \(name\) has duplicates: \(b\) 2"), (number, "'d' cannot be computed")):
             with pytest.raises(BadData, match=said):
-                derives.rehearse(epochs.job, (*kept, one), epochs.tables, "d")
+                derives.rehearse(epochs.job, (*kept, one), epochs.tables, ["d"])
         reads = replace(number, name="by_name", target="by_name")
         fails = replace(NAMES, sql="SELECT sum(CAST(name AS integer)) AS n FROM by_name")
         with pytest.raises(BadData, match="'names' cannot be computed"):
-            derives.rehearse(epochs.job, (replace(BY_NAME, sql=BY_NAME.sql), fails), epochs.tables, "by_name")
+            derives.rehearse(epochs.job, (replace(BY_NAME, sql=BY_NAME.sql), fails), epochs.tables, ["by_name"])
         with pytest.raises(BadData, match="'by_name' cannot be computed"):
-            derives.rehearse(epochs.job, (reads,), epochs.tables, "by_name")
-        derives.rehearse(epochs.job, (*kept, replace(twice, key=("id",))), epochs.tables, "d")
-        derives.rehearse(epochs.job, (*kept, replace(twice, key=("id",))), epochs.tables, "d")
+            derives.rehearse(epochs.job, (reads,), epochs.tables, ["by_name"])
+        derives.rehearse(epochs.job, (*kept, replace(twice, key=("id",))), epochs.tables, ["d"])
+        derives.rehearse(epochs.job, (*kept, replace(twice, key=("id",))), epochs.tables, ["d"])
         assert not there(query, "d")
         assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("1", 1, 1), ("b", 2, 5)]
 

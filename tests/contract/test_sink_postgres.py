@@ -208,16 +208,16 @@ class TestPostgresSink(SinkContract, SqlDerivedContract):
         query("CREATE VIEW reads_it AS SELECT n FROM by_name")
         changed = (NAMES, replace(BY_NAME, sql=BY_NAME.sql.replace("sum(id)", "max(id)")))
         with pytest.raises(UsageError, match=r"depends on the job's tables: view reads_it") as refused:
-            derives.rehearse(epochs.job, changed, epochs.tables, "by_name")
+            derives.rehearse(epochs.job, changed, epochs.tables, ["by_name"])
         same = replace(BY_NAME, sql=BY_NAME.sql.replace("sum(id)", "sum(2 * id)"))
-        derives.rehearse(epochs.job, (NAMES, same), epochs.tables, "by_name")
+        derives.rehearse(epochs.job, (NAMES, same), epochs.tables, ["by_name"])
         derives.renew(epochs.job, (same,))
         sink.commit(past(epochs.next(), NAMES, same))
         assert query("SELECT ids FROM by_name ORDER BY 1") == [(2,), (4,)]
         with typed(refused.value) as hint:
             hint.says("drop what depends on it first")
             query("DROP VIEW reads_it")
-            derives.rehearse(epochs.job, changed, epochs.tables, "by_name")
+            derives.rehearse(epochs.job, changed, epochs.tables, ["by_name"])
         derives.renew(epochs.job, changed[1:])
         sink.commit(past(epochs.next(), *changed))
         assert query("SELECT ids FROM by_name ORDER BY 1") == [(1,), (2,)]

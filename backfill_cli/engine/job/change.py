@@ -3,14 +3,22 @@
 import json
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from backfill_cli.catalog import Catalog
+from backfill_cli.catalog import Catalog, waits_first
 from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.job.aside import kept_of, require_aside
 from backfill_cli.engine.job.checks import estimate_of, planned_of
-from backfill_cli.engine.job.derived import changed_config, checked_derived, derived_of, require_unread
+from backfill_cli.engine.job.derived import (
+    changed_config,
+    checked_derived,
+    derived_of,
+    require_filled_soon,
+    require_unread,
+)
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import joined, require_absent, require_known, require_own_rows, require_removable
 from backfill_cli.engine.job.resources import Resources
@@ -18,15 +26,16 @@ from backfill_cli.engine.job.select import (
     beside_aside,
     changed_keys,
     changed_rates,
+    named,
     present,
-    require_same,
+    require_as_now,
     require_same_strategy,
     sections_of,
 )
-from backfill_cli.errors import Command, SinkInUse, UsageError, command, in_config
+from backfill_cli.errors import BackfillError, Command, SinkInUse, UsageError, command, in_config
 from backfill_cli.model.aside import Standing
 from backfill_cli.model.change import Change
-from backfill_cli.model.job import Verb
+from backfill_cli.model.job import REDEFINES, Phase, Verb
 from backfill_cli.model.reports import PlannedDerived, PlannedTable
 from backfill_cli.model.units import spell_known
 
@@ -39,7 +48,7 @@ def setting(name: str, config: JobConfig, catalog: Catalog) -> Change:
     require_of_job(name, config, Verb.SET)
     job = catalog.definition(name)
     own = present(job, config)
-    require_same(job, own, lambda: catalog.change_logs.has_been_read(name))
+    require_as_now(job, own, catalog, catalog.job(name).live)
     sections = sections_of(job, config)
     with Resources(own) as resources:
         require_same_strategy(job, own, resources.upstream)
@@ -121,37 +130,69 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
 
 @dataclass(frozen=True, slots=True)
 class AddingDerived:
-    """change: for the inbox. planned: what `plan` tells of it."""
+    """change: for the inbox. planned: what `plan` tells of them."""
 
     change: Change
-    planned: PlannedDerived
+    planned: tuple[PlannedDerived, ...]
 
 
-def adding_derived(name: str, derived: str, config: JobConfig, catalog: Catalog, again: bool) -> AddingDerived:
-    """A derived table of the config joins the job; again: it takes the place of the job's.
+def adding_derived(
+    name: str, derived: Sequence[str], config: JobConfig, catalog: Catalog, again: bool, into_existing: bool
+) -> AddingDerived:
+    """Derived tables of the config join the job; again: those that the job has are replaced by these.
 
-    Raises what refuses it.
+    into_existing: so is what their tables have. Raises what refuses them.
     """
-    job = catalog.definition(name)
+    job = _as_asked(name, catalog)
     require_of_job(name, config, Verb.ADD)
-    told = [one for one in config.tree.get("derived", ()) if one["name"] == derived]
-    if not told:
-        known = spell_known(derived, [one.name for one in config.derived], "derived tables")
-        said = f"{config.file} has no derived table {derived!r}{known}"
+    has = {one["name"]: one for one in config.tree.get("derived", ())}
+    told = {one: has[one] for one in derived if one in has}
+    if missing := [one for one in derived if one not in told]:
+        known = spell_known(missing[0], [one.name for one in config.derived], "derived tables")
+        said = f"{config.file} has no derived table {missing[0]!r}{known}"
         raise UsageError(said, in_config("write its [[derived]] section there, then type this again"))
-    change = Change(json.dumps(told[0]), config.file, derived, derived=True, again=again)
+    change = Change(
+        json.dumps(list(told.values())),
+        config.file,
+        derived=tuple(told),
+        again=again,
+        into_existing=into_existing,
+    )
     whole = changed_config(job, change)
     after = replace(job, config=whole.stored())
     with Resources(whole) as resources:
-        planned = checked_derived(after, derived, catalog.sink_schemas(name), resources, catalog)
+        try:
+            planned = checked_derived(after, change, catalog.sink_schemas(name), resources, catalog)
+        except SinkInUse as refused:
+            if refused.replaceable:
+                typed = f"add {name}{named(tuple(told))}{' --replace' * again} --config {quote(config.file)}"
+                refused.hint += "; or, for its rows to be replaced: " + command(f"{typed} --into-existing")
+            raise
+    if into_existing and catalog.job(name).phase is Phase.SNAPSHOT:
+        require_filled_soon(name, change)
     return AddingDerived(change, planned)
 
 
-def removing_derived(name: str, derived: str, catalog: Catalog, with_rows: bool) -> Change:
-    """A derived table leaves the job. Raises UsageError for one that another one reads."""
-    change = Change("", table=derived, with_rows=with_rows, derived=True)
-    changed_config(catalog.definition(name), change)
+def removing_derived(name: str, derived: Sequence[str], catalog: Catalog, with_rows: bool) -> Change:
+    """Derived tables leave the job. Raises UsageError for one that another one reads."""
+    change = Change("", derived=tuple(dict.fromkeys(derived)), with_rows=with_rows)
+    changed_config(_as_asked(name, catalog), change)
     return change
+
+
+def _as_asked(name: str, catalog: Catalog) -> JobDefinition:
+    """The job once the commands are taken that wait and are of its derived tables: others follow them.
+
+    Raises Held where one waits that no other one follows.
+    """
+    job, row = catalog.definition(name), catalog.job(name)
+    for one in row.waiting:
+        if one.verb in REDEFINES and not one.derived:
+            raise waits_first(name, one, row.live)
+        if one.derived:
+            with suppress(BackfillError):  # its barrier refuses it, too
+                job = replace(job, config=changed_config(job, Change.read(one.payload)).stored())
+    return job
 
 
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
@@ -159,7 +200,8 @@ def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change
     job = catalog.definition(name)
     if derived_of(job, table) is not None:
         raise UsageError(f"{table!r} is a derived table", command(f"remove {name} --derived {quote(table)}"))
-    require_unread(job, from_stored(job.config), table)
+    asked = _as_asked(name, catalog)
+    require_unread(asked, from_stored(asked.config), table)
     if job.standing(table) is Standing.ASIDE:
         if with_rows:
             require_own_rows(job, table, kept_of(job, table))

@@ -28,8 +28,8 @@ from backfill_cli.engine.job.select import (
     nothing_follows,
     present,
     require_apart,
+    require_as_now,
     require_keys,
-    require_same,
     require_same_strategy,
     require_whole,
 )
@@ -123,7 +123,7 @@ def require_all(
 def require_again(config: JobConfig, catalog: Catalog, resources: Resources, asking: Asking) -> Checked:
     """As `require_all`, for a job that exists: what its next run needs, from metadata alone."""
     job, sink = catalog.definition(config.job.name), resources.sink
-    require_same(job, config, lambda: catalog.change_logs.has_been_read(job.name))
+    require_as_now(job, config, catalog, catalog.job(job.name).live)
     require_same_strategy(job, config, resources.upstream)
     asking.ask(lambda: _require_as_left(job, catalog, resources))
     choice, pin = _pinned(config, resources)

@@ -1,7 +1,7 @@
 """A job's derived tables, which its sink keeps: what they need, what depends on them, and how they change."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from shlex import quote
@@ -11,8 +11,8 @@ from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Derives, JobDefinition, Sink, SinkTable, derived_table
 from backfill_cli.engine.job.ownership import owners_sought
 from backfill_cli.engine.job.resources import Resources
-from backfill_cli.engine.job.select import require_apart
-from backfill_cli.errors import BackfillError, UsageError, command, in_config
+from backfill_cli.engine.job.select import named, require_apart
+from backfill_cli.errors import BackfillError, Hint, UsageError, command, in_config
 from backfill_cli.failpoint import hit
 from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import Checkpoint
@@ -34,12 +34,19 @@ def derives_of(config: JobConfig, sink: Sink) -> Derives:
     return derives
 
 
-def planned_derived(config: JobConfig, sink: Sink, tables: Sequence[SinkTable]) -> tuple[PlannedDerived, ...]:
-    """What `plan` tells of them. Raises what `prepare_derived` would; creates nothing."""
+def planned_derived(
+    config: JobConfig, sink: Sink, tables: Sequence[SinkTable], into: Collection[str] = ()
+) -> tuple[PlannedDerived, ...]:
+    """What `plan` tells of them. Raises what `prepare_derived` would; creates nothing.
+
+    into: see `Derives.prepare`.
+    """
     if not config.derived:
         return ()
     lives = {one.name: one.live for one in config.tables if one.live is not None}
-    return derives_of(config, sink).check(config.job.name, [one.value for one in config.derived], tables, lives)
+    return derives_of(config, sink).check(
+        config.job.name, [one.value for one in config.derived], tables, lives, into
+    )
 
 
 def prepare_derived(job: JobDefinition, schemas: Mapping[str, str], resources: Resources) -> None:
@@ -63,32 +70,37 @@ def derived_of(job: JobDefinition, name: str) -> Derived | None:
 
 
 def changed_config(job: JobDefinition, change: Change) -> JobConfig:
-    """The job's config once a derived table is added, changed or removed. Raises UsageError where it cannot."""
-    config, name = from_stored(job.config), change.table
+    """The job's config once derived tables are added, changed or removed. Raises UsageError for what cannot be."""
+    config = from_stored(job.config)
     if not change.config:
-        require_leaves(job, name)
-        return config.without_derived(name)
-    section = json.loads(change.config)
-    held, wanted = derived_of(job, name), Derived.read(section)
-    add = f"add {job.name} --derived {quote(name)} --config {quote(change.file)}"
-    if held is None and change.again:
+        require_leave(job, change)
+        return config.without_derived(change.derived)
+    sections = json.loads(change.config)
+    wanted = list(map(Derived.read, sections))
+    held = {one.name: one for one in job.derived if one.name in change.derived}
+    add = f"add {job.name}{named(change.derived)} --config {quote(change.file)}"
+    if change.again and not held:
+        name = change.derived[0]
         known = spell_known(name, [one.name for one in job.derived], "derived tables")
-        said = f"job {job.name!r}: derived table {name!r} does not exist{known}"
-        raise UsageError(said, command(add))
-    if held is not None and held == wanted:
-        verify = command(f"verify {job.name} --table {quote(name)} --fix")
-        raise UsageError(
-            f"job {job.name!r} has derived table {name!r}, as the config has it", "to fill it anew: " + verify
-        )
-    if held is not None and not change.again:
-        said = f"job {job.name!r} has derived table {name!r}, with another SELECT, key or target"
+        raise UsageError(f"job {job.name!r}: derived table {name!r} does not exist{known}", command(add))
+    if same := [one.name for one in wanted if held.get(one.name) == one]:
+        verify = command(f"verify {job.name} --table {quote(same[0])} --fix")
+        others = [one for one in change.derived if one not in same]
+        rest = f"add {job.name}{named(others)} --config {quote(change.file)}{' --replace' * change.again}"
+        said = f"job {job.name!r} has derived table {same[0]!r}, as the config has it"
+        without = "leave it out: " + command(rest) + "; " if others else Hint()
+        raise UsageError(said, without + "to fill it anew: " + verify)
+    if held and not change.again:
+        said = f"job {job.name!r} has derived table {next(iter(held))!r}, with another SELECT, key or target"
         raise UsageError(said, "to have the new one take its place: " + command(f"{add} --replace"))
-    if held is not None and held.target != wanted.target:
-        anew = command(f"remove {job.name} --derived {quote(name)}", add)
-        said = f"derived table {name!r} is in {held.target}, not in {wanted.target}: its target stays"
-        raise UsageError(said, f'set derived.target = "{held.target}", or begin with another table: ' + anew)
-    _require_free(job, config, wanted)
-    return config.with_derived(section)
+    for one in wanted:
+        if one.name in held and (before := held[one.name].target) != one.target:
+            alone = named([one.name])
+            anew = command(f"remove {job.name}{alone}", f"add {job.name}{alone} --config {quote(change.file)}")
+            said = f"derived table {one.name!r} is in {before}, not in {one.target}: its target stays"
+            raise UsageError(said, f'set derived.target = "{before}", or begin with another table: ' + anew)
+        _require_free(job, config, one)
+    return config.with_derived(*sections)
 
 
 def _require_free(job: JobDefinition, config: JobConfig, wanted: Derived) -> None:
@@ -104,17 +116,23 @@ def _require_free(job: JobDefinition, config: JobConfig, wanted: Derived) -> Non
         raise UsageError(said, in_config('name another target: derived.target = "revenue_2"'))
 
 
-def require_leaves(job: JobDefinition, name: str) -> None:
-    """The job has this derived table, which no other one reads. Raises UsageError."""
-    if derived_of(job, name) is None:
-        known = spell_known(name, [one.name for one in job.derived], "derived tables")
-        said = f"job {job.name!r}: derived table {name!r} does not exist{known}"
-        raise UsageError(said, command(f"status {job.name}"))
-    for one, read in _reads(job, from_stored(job.config)).items():
-        if name in read:
-            first = command(f"remove {job.name} --derived {quote(one)}")
-            said = f"derived table {name!r} cannot leave job {job.name!r}: derived table {one!r} reads it"
-            raise UsageError(said, "remove that one first: " + first)
+def require_leave(job: JobDefinition, change: Change) -> None:
+    """The job has these derived tables, and none that stays reads one of them. Raises UsageError."""
+    for name in change.derived:
+        if derived_of(job, name) is None:
+            known = spell_known(name, [one.name for one in job.derived], "derived tables")
+            said = f"job {job.name!r}: derived table {name!r} does not exist{known}"
+            raise UsageError(said, command(f"status {job.name}"))
+    gone, said = list(change.derived), ""
+    for one, read in _reads(job, from_stored(job.config)).items():  # each after those that it reads
+        if one not in gone and (which := next((name for name in read if name in gone), None)) is not None:
+            said = said or f"{which!r} cannot leave job {job.name!r}: derived table {one!r} reads it"
+            gone.append(one)
+    if said:
+        rows = f" --with-rows --confirm {job.name}" if change.with_rows else ""
+        raise UsageError(
+            f"derived table {said}", "remove them together: " + command(f"remove {job.name}{named(gone)}{rows}")
+        )
 
 
 def _reads(job: JobDefinition, config: JobConfig) -> Mapping[str, Sequence[str]]:
@@ -123,58 +141,78 @@ def _reads(job: JobDefinition, config: JobConfig) -> Mapping[str, Sequence[str]]
 
 
 def checked_derived(
-    job: JobDefinition, name: str, schemas: Mapping[str, str], resources: Resources, catalog: Catalog
-) -> PlannedDerived:
-    """What `plan` tells of the one called `name`. Raises what refuses it; nothing has changed.
+    job: JobDefinition, change: Change, schemas: Mapping[str, str], resources: Resources, catalog: Catalog
+) -> tuple[PlannedDerived, ...]:
+    """What `plan` tells of those that join or change. Raises what refuses them; nothing has changed.
 
-    job: with it. schemas: of its tables. resources: opened for its config.
+    job: with them. schemas: of its tables. resources: opened for its config.
     """
     upstream, sink, tables = resources.upstream, resources.sink, readable(job, schemas)
     resources.with_retries(lambda: upstream.restore(job.pin))
     placed = (*tables, *(derived_table(one) for one in job.derived))
     resources.with_retries(lambda: require_apart(job.name, upstream, sink, placed))
     with owners_sought(catalog):
-        planned = resources.with_retries(lambda: planned_derived(resources.config, sink, tables))
-    return next(one for one in planned if one.name == name)
+        planned = resources.with_retries(
+            lambda: planned_derived(resources.config, sink, tables, taken_over(change))
+        )
+    return tuple(one for one in planned if one.name in change.derived)
+
+
+def taken_over(change: Change) -> Collection[str]:
+    """The derived tables that join into a table with rows, which are replaced."""
+    return change.derived if change.into_existing else ()
 
 
 def take_in(
     job: JobDefinition, change: Change, committed: Checkpoint, resources: Resources, catalog: Catalog
 ) -> None:
-    """The sink has a marker of the derived table, and the next commit fills it. Raises what refuses it.
+    """The sink has markers of the derived tables, and the next commit fills them. Raises what refuses them.
 
-    job: with it. Once a derived table of the job is filled, or could be, this one is filled for trial before.
+    job: with them. Once a derived table of the job is filled, or could be, these are filled for trial before.
     """
-    name = change.table
     derives, tables = derives_of(resources.config, resources.sink), readable(job, committed.sink_schemas)
-    (one,) = [one for one in job.derived if one.name == name]
-    checked_derived(job, name, committed.sink_schemas, resources, catalog)
+    into = taken_over(change)
+    checked_derived(job, change, committed.sink_schemas, resources, catalog)
     markers = resources.with_retries(lambda: resources.sink.committed(job.name))
     begun = any(markers[one.name].begun for one in job.derived if one.name in markers)
     if committed.epoch and (begun or committed.phase is not Phase.SNAPSHOT):
-        resources.with_retries(lambda: derives.rehearse(job.name, job.derived, tables, name))
+        resources.with_retries(lambda: derives.rehearse(job.name, job.derived, tables, change.derived, into))
+    elif into:
+        require_filled_soon(job.name, change)
     hit("derived-checked")
+    held = [one for one in job.derived if one.name in change.derived and one.name in markers]
     try:
         with owners_sought(catalog):
-            resources.with_retries(lambda: derives.prepare(job.name, job.derived, tables))
+            resources.with_retries(lambda: derives.prepare(job.name, job.derived, tables, into))
         hit("derived-prepared")
-        if change.again:
-            resources.with_retries(lambda: derives.renew(job.name, [one]))
+        if held:
+            resources.with_retries(lambda: derives.renew(job.name, held))
             hit("derived-renewed")
     except BackfillError:
-        if not change.again:
-            with suppress(BackfillError):
-                resources.sink.leave(job.name, [name])
+        with suppress(BackfillError):
+            resources.sink.leave(job.name, [one for one in change.derived if one not in markers])
         raise
+
+
+def require_filled_soon(name: str, change: Change) -> None:
+    """Raises UsageError: while the snapshot is read, no commit fills a table that has rows."""
+    again = f"add {name}{named(change.derived)}{' --replace' * change.again} --into-existing"
+    raise UsageError(
+        f"job {name!r} reads its snapshot: rows of a table that exists are replaced once it is read",
+        "then type: " + command(f"{again} --config {quote(change.file)}"),
+    )
 
 
 def require_unread(job: JobDefinition, config: JobConfig, table: str) -> None:
     """No derived table reads this one. Raises UsageError naming one."""
     if not job.derived:
         return
-    for name, tables in _reads(job, config).items():
-        if table in tables:
-            raise UsageError(
-                f"table {table!r} cannot leave job {job.name!r}: its derived table {name!r} reads it",
-                "remove that one first: " + command(f"remove {job.name} --derived {quote(name)}"),
-            )
+    gone: list[str] = []
+    for name, read in _reads(job, config).items():  # each after those that it reads
+        if table in read or not set(gone).isdisjoint(read):
+            gone.append(name)
+    if gone:
+        raise UsageError(
+            f"table {table!r} cannot leave job {job.name!r}: its derived table {gone[0]!r} reads it",
+            "remove what reads it first: " + command(f"remove {job.name}{named(gone)}"),
+        )

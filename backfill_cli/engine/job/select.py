@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from backfill_cli.catalog import Catalog, waits_first
 from backfill_cli.catalog.jobs import keys_in
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import Difference, differences, moved
@@ -25,6 +26,7 @@ from backfill_cli.errors import (
 )
 from backfill_cli.folders import folder_of
 from backfill_cli.model.aside import Section, out
+from backfill_cli.model.job import OF_RUNS
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies import Strategy
@@ -252,6 +254,19 @@ _HOW_WRITTEN = (
 """How changes are written: may be corrected until one was read with it, and said where nothing was said."""
 
 
+def require_as_now(job: JobDefinition, config: JobConfig, catalog: Catalog, live: bool) -> None:
+    """As `require_same`, of a job of this catalog. live: another runner has it.
+
+    Raises Held where the config differs and a command waits that changes what the job is.
+    """
+    try:
+        require_same(job, config, lambda: catalog.change_logs.has_been_read(job.name))
+    except UsageError as refused:
+        if first := [one for one in catalog.job(job.name).waiting if one.verb in OF_RUNS]:
+            raise waits_first(job.name, first[0], live) from refused
+        raise
+
+
 def require_same(
     job: JobDefinition,
     config: JobConfig,
@@ -306,17 +321,24 @@ def _refuse_others(name: str, had: Mapping[str, Any], config: JobConfig, known: 
     tables, derived = had["tables"], had.get("derived", {})
     file = shlex.quote(config.file) if config.file else "job.toml"
     joins, leaves = _others(tables, now["tables"])
-    more, fewer = _others(derived, now.get("derived", {}))
+    wanted = now.get("derived", {})
+    more, fewer = _others(derived, wanted)
     changed = [one for one in more if one in fewer]
     if not (joins or leaves or more or fewer):
         return
-    lines = [f"remove {name} --derived {shlex.quote(one)}" for one in fewer if one not in changed]
+    moved = [one for one in changed if derived[one]["target"] != wanted[one]["target"]]
+    out = [one for one in _by_reads(derived) if one in moved or one not in wanted]
+    # those that read one which leaves to come back elsewhere leave with it, and come back where they were
+    along = [one for one in _readers(derived, out) if one not in out]
+    lines = []
+    if gone := [one for one in reversed(_by_reads(derived)) if one in (*out, *along)]:
+        lines.append(f"remove {name}{named(gone)}")
     lines += [f"add {name} --table {shlex.quote(one)} --config {file}" for one in joins]
-    for one in more:
-        again = " --replace" if one in changed and derived[one]["target"] == now["derived"][one]["target"] else ""
-        if one in changed and not again:
-            lines.append(f"remove {name} --derived {shlex.quote(one)}")
-        lines.append(f"add {name} --derived {shlex.quote(one)}{again} --config {file}")
+    if come := [one for one in more if one not in along]:
+        again = " --replace" if set(come) & set(changed) - set(moved) else ""
+        lines.append(f"add {name}{named(come)} --config {file}{again}")
+    if back := [one for one in _by_reads(wanted) if one in along]:
+        lines.append(f"add {name}{named(back)} --config {file} --into-existing")
     lines += [f"remove {name} --table {shlex.quote(one)}" for one in leaves]
     enter, gone = [*joins, *(one for one in more if one not in changed)], [*leaves, *(set(fewer) - set(changed))]
     told = ((enter, "would join it"), (sorted(gone), "would leave it"), (changed, "would be another one"))
@@ -336,6 +358,21 @@ def _others(had: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[list[str], 
     same = {one for one in had.keys() & now.keys() if had[one] == now[one] or "sql" not in now[one]}
     comes, goes = _by_reads(now), reversed(_by_reads(had))
     return [one for one in comes if one not in same], [one for one in goes if one not in same]
+
+
+def named(derived: Sequence[str]) -> str:
+    """The options that name these derived tables."""
+    return "".join(f" --derived {shlex.quote(one)}" for one in derived)
+
+
+def _readers(sections: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Those whose SELECTs name one of these, or one that does; not these."""
+    found: list[str] = []
+    for one in _by_reads(sections):
+        words = set(re.findall(r"\w+", sections[one].get("sql", "")))
+        if one not in names and words & {other.rpartition(".")[2] for other in (*names, *found)}:
+            found.append(one)
+    return found
 
 
 def _by_reads(sections: Mapping[str, Any]) -> list[str]:

@@ -293,7 +293,9 @@ class Meter:
         reads = [
             (one.record.snapshot_rows, max(1, following.barrier_ms - one.barrier_ms))
             for one, following in pairwise(self._recent)
-            if one != self._first and one.record.snapshot_rows and "resume" not in following.record.mutations
+            if one != self._first
+            and one.record.snapshot_rows
+            and "resume" not in following.record.mutations.split(", ")
         ]
         return reads if sum(span_ms for _, span_ms in reads) >= MEANT_MS else []
 

@@ -16,7 +16,7 @@ from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Partitions, Sink, SinkTable, derived_table
 from backfill_cli.engine.job.aside import holds, kept_of, let_go, read_anew, require_aside
-from backfill_cli.engine.job.derived import changed_config, derived_of, take_in
+from backfill_cli.engine.job.derived import changed_config, take_in
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import (
     joined,
@@ -53,6 +53,8 @@ from backfill_cli.model.split import partition_number
 from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies.partitions import offsets
 
+REFUSED = "refused"
+"""Beside a command in the ledger: its barrier has refused it."""
 PATIENCE_S = 10.0
 """How long what may pass is waited for: longer, and the command is refused, as the job goes on without it."""
 
@@ -104,6 +106,7 @@ def redefined(
             opened.enter_context(tried.pop_all())
     except BackfillError as refusal:  # also Held, by a job that has the table: the lease is not asked in there
         why = Limit(refusal.message, hint=refusal.hint)
+        record = replace(record, mutations=f"{verbs}, {REFUSED}")
         resources.with_retries(lambda: store.refused(asked, record, why))
         tell(f"{asked.said}, requested by {asked.by}, was refused: {why.said}")
         return job, config, _as_before(job, config, resources, opened, tell)
@@ -233,9 +236,9 @@ def _with_table(
 def _with_derived(
     job: JobDefinition, change: Change, recovered: Recovered, resources: Resources, catalog: Catalog
 ) -> _Made:
-    """The job with another derived table, which its next commit fills; or with the new one, in place of the old.
+    """The job with other derived tables, which its next commit fills; or with the new ones, in place of the old.
 
-    Raises what refuses it; then nothing has changed.
+    Raises what refuses them; then nothing has changed.
     """
     _require_nothing_promised(recovered)
     definition = _of_config(replace(job, config_file=change.file or job.config_file), resources)
@@ -244,13 +247,16 @@ def _with_derived(
 
 
 def _without_derived(job: JobDefinition, change: Change, recovered: Recovered, resources: Resources) -> _Made:
-    """The job without a derived table, which stays in the sink as it is, or is dropped. Raises what refuses it."""
+    """The job without derived tables, which stay in the sink as they are, or are dropped.
+
+    Raises what refuses it.
+    """
     _require_nothing_promised(recovered)
     resources.with_retries(lambda: resources.upstream.restore(job.pin))
-    gone, committed = derived_of(job, change.table), None
-    assert gone is not None
+    committed = None
     if change.with_rows:
-        dropping = {gone.target: encode(derived_table(gone))}
+        gone = [one for one in job.derived if one.name in change.derived]
+        dropping = {one.target: encode(derived_table(one)) for one in gone}
         committed = replace(recovered.committed, dropping={**recovered.committed.dropping, **dropping})
     return _Made(_of_config(job, resources), committed)
 

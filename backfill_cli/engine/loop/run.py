@@ -33,7 +33,7 @@ from backfill_cli.engine.job.select import (
     edited,
     nothing_follows,
     present,
-    require_same,
+    require_as_now,
     require_same_strategy,
     sections_of,
     strategy_of,
@@ -102,7 +102,7 @@ def start(
             except BackfillError as error:
                 raise error.without_job() from error.__cause__
             return run.created(known, config, resources, lock)
-        require_same(known, config, lambda: catalog.change_logs.has_been_read(name))
+        require_as_now(known, config, catalog, live=False)
         require_same_strategy(known, config, resources.upstream)
         require_aside(config, known.strategy, resources.upstream, known.pin)
         before, aside = beside_aside(known, whole).stored(), with_sections(known.aside, sections_of(known, whole))

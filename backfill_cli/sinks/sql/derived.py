@@ -4,7 +4,7 @@ What a SELECT reads and which rows a change reaches is read in the room `derived
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -166,7 +166,12 @@ class SqlDerives(Derives, Generic[S]):
         return {one.derived.name: one.reads for one in self.ordered(derived, tables)}
 
     def check(
-        self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], lives: Mapping[str, str]
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        lives: Mapping[str, str],
+        into: Collection[str] = (),
     ) -> tuple[PlannedDerived, ...]:
         self._refuse_shared_targets(derived, tables)
         lived = {self.dialect.parse(live, self.schema).identity: name for name, live in lives.items()}
@@ -205,7 +210,8 @@ class SqlDerives(Derives, Generic[S]):
             if there is not None:
                 self._refuse_hidden(there, found)
                 for one, target in self._missing(there, job, found).present:
-                    self.require_ours(there, target, one.derived.name, planned[one.derived.name].columns)
+                    name = one.derived.name
+                    self.require_ours(there, target, name, planned[name].columns, into=name in into)
                 for one in found:
                     told = planned[one.derived.name]
                     costs = self._costs(there, one, tables)
@@ -322,7 +328,13 @@ class SqlDerives(Derives, Generic[S]):
                 state.con.run(f"DROP TABLE {own.PARTIALS}")
         return added
 
-    def prepare(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
+    def prepare(
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        into: Collection[str] = (),
+    ) -> None:
         with self.opened(f"preparing the derived tables of job {job!r}", derived) as state:
             self.tables(state).lock()
             self._refuse_shared_targets(derived, tables)
@@ -333,8 +345,11 @@ class SqlDerives(Derives, Generic[S]):
             lacks = self._missing(state, job, found)
             if lacks.new or lacks.again:
                 with state.con.ddl():
-                    self._try(state, lacks)
+                    self._try(state, lacks, into)
                     state.claim(job, lacks.new)
+                    for one, _ in lacks.present:
+                        if one.derived.name in into:
+                            state.take_over(job, one.derived.name)
                     for name in lacks.again:  # it was dropped: the next commit fills it
                         state.unfill(job, name)
 
@@ -351,7 +366,7 @@ class SqlDerives(Derives, Generic[S]):
             for table in gone:
                 state.record_partials(job, table, "", 0)
 
-    def _try(self, state: S, lacks: "_Missing") -> None:
+    def _try(self, state: S, lacks: "_Missing", into: Collection[str]) -> None:
         """Each new one could be created, and is not there: nobody sees it before the commit that fills it."""
         if not lacks.new:
             return
@@ -363,7 +378,7 @@ class SqlDerives(Derives, Generic[S]):
         for one, target in lacks.present:
             with self.explained(one.derived.name):
                 columns = self.columns(state, f"({one.text})")
-            self.require_ours(state, target, one.derived.name, columns)
+            self.require_ours(state, target, one.derived.name, columns, into=one.derived.name in into)
         for _, target in reversed(lacks.absent):
             state.con.run(f"DROP TABLE {target.sql}")
 
@@ -392,16 +407,17 @@ class SqlDerives(Derives, Generic[S]):
         names = {one.engine.name(name, True) for name in one.columns}
         return {one.engine.name(name, True) for name, _ in self.columns(state, target.sql)} != names
 
-    def require_ours(self, state: S, target: Target, name: str, wanted: Columns) -> None:
+    def require_ours(self, state: S, target: Target, name: str, wanted: Columns, into: bool = False) -> None:
         """A table that exists, and of which the job has filled nothing, is empty and has the columns.
 
-        Raises SinkInUse for one that others use.
+        into: it need not, as it is to be replaced. Raises SinkInUse for one that others use.
         """
-        if state.con.rows(f"SELECT 1 FROM {target.sql} LIMIT 1"):
-            raise not_ours(str(target))
-        if self.columns(state, target.sql) != wanted:
-            raise other_columns(str(target), name, wanted)
-        if found := self.peculiar(state, target):
+        found = self.peculiar(state, target)
+        if not into and state.con.rows(f"SELECT 1 FROM {target.sql} LIMIT 1"):
+            raise not_ours(str(target), replaceable=not found)
+        if not into and self.columns(state, target.sql) != wanted:
+            raise other_columns(str(target), name, wanted, replaceable=not found)
+        if found:
             raise peculiar(str(target), found, f"DROP TABLE {target.sql}")
 
     def renew(self, job: str, derived: Sequence[Derived]) -> None:
@@ -409,23 +425,36 @@ class SqlDerives(Derives, Generic[S]):
             for one in derived:
                 state.unfill(job, one.name)
 
-    def rehearse(self, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], name: str) -> None:
-        doing = f"filling derived table {name!r} for trial"
+    def rehearse(
+        self,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        names: Collection[str],
+        into: Collection[str] = (),
+    ) -> None:
+        doing = f"filling derived tables of job {job!r} for trial: {', '.join(names)}"
         with suppress(_Tried), self.opened(doing, derived) as state, state.con.transaction():
-            self._fill_for_trial(state, job, derived, tables, name)
+            self._fill_for_trial(state, job, derived, tables, names, into)
             raise _Tried
 
     def _fill_for_trial(
-        self, state: S, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable], name: str
+        self,
+        state: S,
+        job: str,
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        names: Collection[str],
+        into: Collection[str],
     ) -> None:
         markers = state.markers(job)
-        tried = {name, *(one.name for one in derived if one.name not in markers or not markers[one.name].epoch)}
+        tried = {*names, *(one.name for one in derived if one.name not in markers or not markers[one.name].epoch)}
         for one in self.ordered(derived, tables):
             if not tried.isdisjoint(one.reads):
                 tried.add(one.derived.name)
         made = {one.name: own.numbered(own.DERIVED, at) for at, one in enumerate(derived) if one.name in tried}
         targets = {one.name: made.get(one.name, self.target(one).sql) for one in derived}
-        replaced = []
+        replaced: list[tuple[str, Target]] = []
         for one in self._ordered(derived, bases_of(tables, self.dialect, self.schema), targets):
             if (temporary := made.get(one.derived.name)) is None:
                 continue
@@ -436,15 +465,16 @@ class SqlDerives(Derives, Generic[S]):
                 raise twice_in(one.derived.name, one.derived.key, twice)
             target = self.target(one.derived)
             held = one.derived.name in markers and markers[one.derived.name].begun
-            if held and self.tables(state).exists(target):
-                differs = self.columns(state, target.sql) != self.columns(state, temporary)
-                replaced += [target] * differs
-        self.make_way(state, name, replaced)
+            there = (held or one.derived.name in into) and self.tables(state).exists(target)
+            if there and self.columns(state, target.sql) != self.columns(state, temporary):
+                replaced.append((one.derived.name, target))
+        for name, target in replaced:
+            self.make_way(state, name, target)
 
-    def make_way(self, state: S, name: str, targets: Sequence[Target]) -> None:
-        """Tables whose columns become others are dropped. Raises UsageError for what depends on them."""
+    def make_way(self, state: S, name: str, target: Target) -> None:
+        """A table whose columns become others is dropped. Raises UsageError for what depends on it."""
         try:
-            self.tables(state).drop(targets)
+            self.tables(state).drop([target])
         except UsageError as refused:
             said = f"derived table {name!r} becomes one of other columns, but {refused.message}"
             raise UsageError(said, "drop what depends on it first, and create it again afterwards") from refused
@@ -684,7 +714,7 @@ class Keeping(Generic[S]):
             self._create(one, beside, text)
             for statement in derives.granted(state, target, beside):
                 con.run(statement)
-            derives.make_way(state, name, [target])
+            derives.make_way(state, name, target)
             con.run(f"ALTER TABLE {beside.sql} RENAME TO {derives.dialect.quoted(target.table)}")
         if not one.unique and (twice := con.rows(derives.dialect.twice(one.derived.key, target.sql))):
             raise twice_in(one.derived.name, one.derived.key, twice)

@@ -259,6 +259,13 @@ class SqlState(ABC):
             *(ANEW, job, name),
         )
 
+    def take_over(self, job: str, name: str) -> None:
+        """The next commit fills a derived table that was claimed, in place of what its table has."""
+        self.con.run(
+            f'UPDATE {self.sql("markers")} SET attempt = $1 WHERE job = $2 AND "table" = $3 AND epoch = 0',
+            *(ANEW, job, name),
+        )
+
     def raise_token(self, job: str, token: int) -> None:
         self.con.run(f"UPDATE {self.sql('markers')} SET token = $1 WHERE job = $2", token, job)
 

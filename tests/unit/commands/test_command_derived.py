@@ -126,12 +126,10 @@ def test_a_derived_table_joins_changes_and_leaves_a_job(s: Scene) -> None:
     says(s, TOTAL, BY_NAME)
     hint = s.refused("start", "--config", FILE)
     with typed(hint) as asked:
-        first, second = asked.commands()
-        assert [one[3] for one in (first, second)] == ["by_name", "total"], "each after what it reads"
-        assert "orders.name ─→ name" in typed_in(s, *first)
+        (add,) = asked.commands()
+        assert add[3:6:2] == ["by_name", "total"], "each after what it reads"
+        assert "orders.name ─→ name" in typed_in(s, *add)
         (said,) = run(s)
-        typed_in(s, *second)
-        run(s)
     assert said.endswith(": the job goes on with the derived tables that it has now")
     assert rows(s, "by_name") == [("a", 1), ("b", 2)]
     assert rows(s, "total") == [(3,)]
@@ -140,31 +138,113 @@ def test_a_derived_table_joins_changes_and_leaves_a_job(s: Scene) -> None:
     changed = BY_NAME.replace("count(*)", "10 * count(*)"), TOTAL.replace("sum(n) AS n", "sum(n) / 4 AS n")
     says(s, *changed)
     with typed(s.refused("set", "--config", FILE)) as asked:
-        first, second = asked.commands()
-        assert first[4] == second[4] == "--replace"
-        typed_in(s, *first)
-        assert [one.said for one in s.catalog.job("orders").waiting] == ["add by_name --replace"]
+        (replaces,) = asked.commands()
+        assert "by_name, total --replace requested" in typed_in(s, *replaces)
+        (waits,) = s.catalog.job("orders").waiting
+        assert waits.said == "add --derived by_name --derived total --replace"
         run(s)
-        assert rows(s, "total") == [(30,)], "it reads the other"
-        assert rows(s, "by_name") == [("a", 10), ("b", 20)]
-        typed_in(s, *second)
-        run(s)
+    assert rows(s, "by_name") == [("a", 10), ("b", 20)]
     assert rows(s, "total") == [(7.5,)], "of another type"
     assert agreed(s) == {"orders", "by_name", "total"}
 
     says(s)
     with typed(s.refused("set", "--config", FILE)) as asked:
-        first, second = asked.commands()
-        assert [one[0] for one in (first, second)] == ["remove", "remove"]
-        typed_in(s, *first)
+        (removes,) = asked.commands()
+        assert removes == ["remove", "orders", "--derived", "total", "--derived", "by_name"]
+        assert "total, by_name; their rows in the sink stay requested" in typed_in(s, *removes)
         run(s)
-        typed_in(s, *second, "--with-rows", "--confirm", "orders")
-        run(s)
-    assert rows(s, "total") == [(7.5,)], "it stays as it is"
-    assert not there(s, "by_name")
+    assert rows(s, "by_name") == [("a", 10), ("b", 20)], "they stay as they are"
+    assert rows(s, "total") == [(7.5,)]
     assert agreed(s) == {"orders"}
     assert "derived" not in json.loads(s.catalog.definition("orders").fingerprint)
     typed_in(s, "set", "--config", FILE)
+    told = [one.mutations for one in s.catalog.ledger("orders", 9) if "--derived" in one.mutations]
+    assert told == [
+        "add --derived by_name --derived total",
+        "add --derived by_name --derived total --replace",
+        "remove --derived total --derived by_name",
+    ]
+
+
+def test_two_that_read_each_others_columns_are_replaced_together(s: Scene) -> None:
+    says(s, BY_NAME, TOTAL)
+    typed_in(s, "add", "orders", "--derived", "by_name", "--derived", "total")
+    run(s)
+    renamed = BY_NAME.replace("AS n", "AS m"), TOTAL.replace("sum(n) AS n", "sum(m) AS all_of_them")
+    says(s, *renamed)
+    for alone in ("by_name", "total"):
+        assert s.run("add", "orders", "--derived", alone, "--replace").exit_code == 2
+    with typed(s.refused("start", "--config", FILE)) as asked:
+        (replaces,) = asked.commands()
+        typed_in(s, *replaces)
+        run(s)
+    assert rows(s, "total") == [(3,)]
+    assert agreed(s) == {"orders", "by_name", "total"}
+    says(s, BY_NAME, renamed[1])
+    with typed(s.refused("add", "orders", "--derived", "by_name", "--derived", "total", "--replace")) as asked:
+        leaves_out, _ = asked.commands()
+        assert leaves_out == [
+            "add",
+            "orders",
+            "--derived",
+            "by_name",
+            "--config",
+            str(s.folder / FILE),
+            "--replace",
+        ]
+        asked.says("leave it out")
+
+
+def test_commands_of_derived_tables_follow_each_other_while_no_run_takes_them(s: Scene) -> None:
+    says(s, BY_NAME, TOTAL)
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    typed_in(s, "add", "orders", "--derived", "total")
+    for command in ("set", "start"):
+        with typed(s.refused(command, "--config", FILE)) as asked:
+            asked.says("a run takes it first")
+            assert asked.commands() == [["resume", "orders", "--detach"]]
+    run(s, commands=2)
+    assert rows(s, "total") == [(3,)]
+    moved = BY_NAME + 'target = "elsewhere"\n'
+    says(s, moved, TOTAL)
+    with typed(s.refused("start", "--config", FILE)) as asked:
+        removes, adds, back = asked.commands()
+        assert removes == ["remove", "orders", "--derived", "total", "--derived", "by_name"]
+        assert back[-1] == "--into-existing"
+        for one in (removes, adds, back):
+            typed_in(s, *one)
+        run(s, commands=3)
+    assert rows(s, "elsewhere") == rows(s, "by_name") == [("a", 1), ("b", 2)]
+    assert agreed(s) == {"orders", "by_name", "total"}
+    typed_in(s, "set", "--config", FILE)
+
+
+def test_one_that_left_comes_back_into_its_table(s: Scene) -> None:
+    says(s, BY_NAME)
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    run(s)
+    typed_in(s, "remove", "orders", "--derived", "by_name")
+    run(s)
+    s.sql(s.sink, "INSERT INTO orders VALUES (4, 'c')")
+    for section in (BY_NAME, IDS):  # with the columns that it had, and with others
+        says(s, section)
+        with typed(s.refused("add", "orders", "--derived", "by_name")) as asked:
+            (again,) = asked.commands()
+            assert again[-1] == "--into-existing"
+            before = rows(s, "by_name")
+            typed_in(s, *again)
+            assert rows(s, "by_name") == before
+            run(s)
+        typed_in(s, "remove", "orders", "--derived", "by_name")
+        run(s)
+    assert rows(s, "by_name") == [("a", 1), ("b", 3), ("c", 4)]
+    s.sql(s.sink, "DROP TABLE by_name")
+    s.sql(s.sink, "CREATE TABLE by_name (name VARCHAR PRIMARY KEY, last BIGINT)")
+    s.sql(s.sink, "INSERT INTO by_name VALUES ('mine', 1)")
+    assert "--into-existing" not in str(s.refused("add", "orders", "--derived", "by_name"))
+    with typed(s.refused("add", "orders", "--derived", "by_name", "--into-existing")) as asked:
+        asked.says("or drop it")
+    assert rows(s, "by_name") == [("mine", 1)]
 
 
 def test_python_adds_and_removes_them(s: Scene) -> None:
@@ -177,9 +257,18 @@ def test_python_adds_and_removes_them(s: Scene) -> None:
     job.add_derived("by_name", FILE, replace=True)
     run(s)
     assert rows(s, "by_name") == [("a", 1), ("b", 3)]
-    job.remove_derived("by_name", with_rows=True, confirm="orders")
+    says(s, IDS, TOTAL.replace("sum(n)", "sum(last)"))
+    job.add_derived(["total"])
+    run(s)
+    job.remove_derived(["by_name", "total"])
+    run(s)
+    job.add_derived(["by_name", "total"], into_existing=True)
+    run(s)
+    assert rows(s, "total") == [(4,)]
+    job.remove_derived(["by_name", "total"], with_rows=True, confirm="orders")
     run(s)
     assert not there(s, "by_name")
+    assert not there(s, "total")
 
 
 def test_python_asks_for_a_config_that_is_not_known(s: Scene) -> None:
@@ -249,8 +338,6 @@ def test_what_cannot_be_added_is_refused_by_name_and_has_changed_nothing(s: Scen
         asked.says("--derived NAME")
     with typed(s.refused("add", "orders", "--table", "more", "--replace")) as asked:
         asked.says("--derived NAME --replace")
-    with typed(s.refused("add", "orders", "--derived", "more", "--into-existing")) as asked:
-        asked.says("leave out --into-existing")
 
 
 def pass_again(s: Scene, asked: Any, section: str) -> None:
@@ -270,7 +357,7 @@ def test_what_cannot_be_removed_is_refused_by_name_and_has_changed_nothing(s: Sc
         typed_in(s, "add", "orders", "--derived", name)
         run(s)
     with typed(s.refused("remove", "orders", "--derived", "by_name")) as asked:
-        assert asked.commands() == [["remove", "orders", "--derived", "total"]]
+        assert asked.commands() == [["remove", "orders", "--derived", "by_name", "--derived", "total"]]
     with typed(s.refused("remove", "orders", "--derived", "by_nam")) as asked:
         assert asked.commands() == [["status", "orders"]]
     with typed(s.refused("remove", "orders", "--table", "total")) as asked:
@@ -295,6 +382,14 @@ def test_rows_that_could_not_be_filled_refuse_the_command_at_its_barrier_and_the
     assert agreed(s) == {"orders", "by_name"}
     assert before == s.catalog.definition("orders")
     assert not there(s, "twice")
+    (line,) = [one.mutations for one in s.catalog.ledger("orders", 9) if "twice" in one.mutations]
+    assert line == "add --derived twice, refused"
+    status = " ".join(typed_in(s, "status", "orders").split())
+    assert "refused: add --derived twice, requested by" in status
+    assert "has duplicates: (b) 2 times; correct the rows that share it" in status
+    typed_in(s, "remove", "orders", "--derived", "by_name")
+    run(s)
+    assert "refused" not in typed_in(s, "status", "orders"), "a later command has been taken"
 
 
 @pytest.mark.parametrize(

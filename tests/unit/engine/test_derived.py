@@ -83,18 +83,24 @@ def test_a_config_with_other_tables_and_derived_tables_names_the_commands_in_the
     require_same(job, config_of(tmp_path))
     file = str(tmp_path / "job.toml")
     adds, removes = ["add", "orders", "--derived"], ["remove", "orders", "--derived"]
+    reads_by_name = '[[derived]]\nname = "all"\nsql = "SELECT sum(n) AS n FROM by_name"\n'
     for derived, said, wanted in (
         (
             BY_NAME.replace("AS n ", "AS m "),
             "would be another",
-            [[*adds, "by_name", "--replace", "--config", file]],
+            [[*adds, "by_name", "--config", file, "--replace"]],
         ),
         ("", "by_name would leave it", [[*removes, "by_name"]]),
         (BY_NAME + 'target = "x"\n', "another one", [[*removes, "by_name"], [*adds, "by_name", "--config", file]]),
         (
             reads_more + more,
             "more, all would join it, and by_name would leave it",
-            [[*removes, "by_name"], [*adds, "more", "--config", file], [*adds, "all", "--config", file]],
+            [[*removes, "by_name"], [*adds, "more", "--derived", "all", "--config", file]],
+        ),
+        (
+            reads_by_name + BY_NAME.replace("AS n ", "AS m "),
+            "all would join it, and by_name would be another one",
+            [[*adds, "by_name", "--derived", "all", "--config", file, "--replace"]],
         ),
     ):
         with pytest.raises(UsageError, match=f"has other derived tables: .*{said}") as refused:
