@@ -150,7 +150,7 @@ def _tell(monkeypatch: pytest.MonkeyPatch) -> None:
         setting=lambda *_: change,
         of_next_run=lambda _: [],
         adding=lambda *_: joins,
-        adding_derived=lambda *_: SimpleNamespace(change=change, planned=planned),
+        adding_derived=lambda *_: SimpleNamespace(change=change, planned=[planned]),
         removing=lambda *_: change,
         removing_derived=lambda *_: change,
     )
