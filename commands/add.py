@@ -29,7 +29,7 @@ EXAMPLES = (
     "backfill add --table refunds --config job.toml --wait",
     "backfill add orders --derived revenue --config job.toml",
     "backfill add --derived revenue --replace --config job.toml",
-    "backfill add --derived revenue --derived best --replace",
+    "backfill add --derived d1 --derived d2 --config job.toml",
 )
 
 TableOption = Annotated[
