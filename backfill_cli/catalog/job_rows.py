@@ -13,7 +13,7 @@ from backfill_cli.model.aside import Aside
 from backfill_cli.model.aside import read as read_aside
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, TablePartitions, Written
 from backfill_cli.model.deadline import Outlook
-from backfill_cli.model.derived import Derived, derived_in
+from backfill_cli.model.derived import Derived, Filling, derived_in
 from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, apply_command
 from backfill_cli.model.limit import Limit
@@ -156,6 +156,7 @@ def read_progress(text: str) -> Progress:
             for one in told.get("tables", ())
         ),
         "unfilled": None if told.get("unfilled") is None else tuple(told["unfilled"]),
+        "filling": {name: Filling(**one) for name, one in told.get("filling", {}).items()},
         "spool": spool and SpoolView(**spool | {"waits": spool["waits"] and Limit.read(spool["waits"])}),
         "written_per_s": written and Written(**written),
         "headroom": headroom and Headroom.read(headroom),

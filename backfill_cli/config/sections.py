@@ -169,6 +169,13 @@ class Barrier(Section):
     target_s: Duration = Field(
         default=5.0, alias="target", ge=0.05, description="How long staging one commit should take when behind."
     )
+    fill_rows: int = Field(
+        default=5_000_000,
+        ge=1,
+        description="About how many rows of the largest table that a derived table reads a commit fills it from; "
+        "a pause acts between two. If there are fewer than twice as many, or ranges would cost much more than one "
+        "SELECT, one commit fills it whole. Of DuckDB and PostgreSQL as sinks.",
+    )
 
 
 class Throttle(Section):

@@ -18,7 +18,7 @@ from backfill_cli.contracts.options import Named
 from backfill_cli.contracts.source import Contract
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
 from backfill_cli.model.cutover import Lives
-from backfill_cli.model.derived import Derived
+from backfill_cli.model.derived import Derived, Filling
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.reports import PlannedDerived
@@ -80,8 +80,9 @@ class EpochCommit:
     converging: a change that leaves columns unchanged is skipped if its row does not exist: see EpochPlan.
     filling: tables of which that is so while a refill of all their rows is pending; it brings them.
     derived: the job's derived tables. One that holds the rows of its SELECT holds them after the commit, too; one
-    that does not yet is filled by the first commit past the snapshot. aside: tables that are set aside, which
-    these may read: their rows stay.
+    that does not yet is filled from the first commit past the snapshot on. fill_rows: about how many rows of the
+    largest table that it reads a commit may fill it from, where a sink does so range by range; 0: none now; None:
+    from all. aside: tables that are set aside, which these may read: their rows stay.
     """
 
     job: str
@@ -99,6 +100,7 @@ class EpochCommit:
     filling: frozenset[str] = frozenset()
     derived: tuple[Derived, ...] = ()
     aside: tuple[SinkTable, ...] = ()
+    fill_rows: int | None = None
 
     def may_lack(self, table: SinkTable) -> bool:
         """Whether a row that a change updates in part can be missing: such a change is skipped."""
@@ -198,6 +200,10 @@ class Derives(Contract):
         Their SELECT, and the columns of its result, may be others by then than those that they hold. One that was
         never filled stays so.
         """
+
+    def filling(self, job: str) -> Mapping[str, Filling]:
+        """Those of which some ranges are filled, and others are not yet: how far each is."""
+        return {}
 
     def rehearse(
         self,

@@ -156,6 +156,15 @@ class Contributions:
         joined = f"LEFT JOIN {partials} AS {own.SOURCE} ON {same}"
         return f"SELECT {', '.join(items)} FROM ({net}) AS {own.KEYS} {joined}"
 
+    def sum_up(self, bag: str, functions: str) -> str:
+        """A SELECT of the partial aggregates that all contributions in a relation make up."""
+        numbers = [f"{functions}sum({name})" for name in self.numbers]
+        select = f"SELECT {', '.join([*self.key_columns, *numbers])} FROM {bag}"
+        if not self.keys:
+            return select
+        some = " OR ".join(f"{functions}sum({name}) <> 0" for name in self.numbers)
+        return f"{select} GROUP BY {', '.join(self.key_columns)} HAVING {some}"
+
     def impossible(self, merged: str) -> str:
         """A SELECT of a row if a group in a relation of partial aggregates cannot be: its rows, or counts of them,
         are fewer than none or more than all, or a sum of no value is not zero. So what was taken away was not

@@ -5,7 +5,7 @@ before it is grouped. All rows with the same values in them are deleted and reco
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -109,6 +109,16 @@ class Maintained:
             else:
                 splices.append((branch.after_from, branch.after_from, f" WHERE {there}"))
         return self._read.spliced(splices)
+
+    def where(self, condition: str) -> str:
+        """The user's text, of one SELECT, over the rows of FROM that meet this condition, too."""
+        (branch,) = self._read.query.branches
+        if branch.where:
+            begin, end = branch.where_at
+            splices = [(begin, begin, "("), (end, end, f") AND ({condition})")]
+        else:
+            splices = [(branch.after_from, branch.after_from, f" WHERE {condition}")]
+        return replace(self._read, splices=()).spliced(splices)
 
     def among(self, keys: str, row: str, nulls: Nulls = None) -> str:
         """SQL: the row of the derived table called `row` has a key in the relation `keys`."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from backfill_cli.model.codec import Pairs
 from backfill_cli.model.deadline import Outlook
+from backfill_cli.model.derived import Filling
 from backfill_cli.model.headroom import Headroom
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Limit
@@ -176,7 +177,8 @@ class Progress:
     tell. refill: the comparison that is under way beside the loop. deadline: of the snapshot, until it is read.
     failures: of this run, after each of which it was tried again, by cause; see model.failures.
     partitions_added: see UpstreamView.added. beside: the phase is that of tables which joined later.
-    unfilled: derived tables that a later commit fills, by their markers; None: not known.
+    unfilled: derived tables that a later commit fills, by their markers; None: not known. filling: how far those
+    are of which some ranges are filled.
     """
 
     phase: Phase
@@ -225,6 +227,7 @@ class Progress:
     partitions_added: int | None = None
     beside: bool = False
     unfilled: tuple[str, ...] | None = None
+    filling: Mapping[str, Filling] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,16 @@ class Derived:
 
 
 @dataclass(frozen=True, slots=True)
+class Filling:
+    """How far a derived table is filled: `done` of `ranges` of a table that had about so many rows as it began."""
+
+    table: str
+    done: int
+    ranges: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Base:
     """What a SELECT can read: a table of the job, or another derived table.
 

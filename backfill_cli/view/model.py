@@ -11,6 +11,7 @@ from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
+from backfill_cli.model.derived import Filling
 from backfill_cli.model.failures import OTHERS
 from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
@@ -155,7 +156,7 @@ class AsideView:
 @dataclass(frozen=True, slots=True)
 class DerivedView:
     """A derived table. filled: whether it equals its SELECT at each commit; otherwise a later commit fills it, and
-    until then it does not exist, or has its old rows.
+    until then it does not exist, or has its old rows. filling: how far it is, where that takes several commits.
 
     key: empty if it is one row.
     """
@@ -164,6 +165,7 @@ class DerivedView:
     target: str
     key: Sequence[str]
     filled: bool
+    filling: Filling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +404,10 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
     past = committed_epoch(row) > 0 and (progress.phase != Phase.SNAPSHOT or progress.beside)
     names = {one.name for one in row.derived}
     filled = (names if past else set()) if progress.unfilled is None else names - set(progress.unfilled)
-    return tuple(DerivedView(one.name, one.target, one.key, one.name in filled) for one in row.derived)
+    return tuple(
+        DerivedView(one.name, one.target, one.key, one.name in filled, progress.filling.get(one.name))
+        for one in row.derived
+    )
 
 
 def refused_view(row: JobRow) -> RefusedView | None:
@@ -421,6 +426,9 @@ def spell_derived(one: DerivedView) -> str:
     name = one.name if one.name == one.target else f"{one.name} → {one.target}"
     if one.filled:
         return f"{name}: equals its SELECT at each commit"
+    if (how := one.filling) is not None:
+        rows = f"about {how.rows * how.done // how.ranges:,} of {how.rows:,} rows of {how.table}"
+        return f"{name}: being filled: {how.done} of {how.ranges} ranges, {rows}"
     return f"{name}: not filled yet, the first commit past the snapshot fills it"
 
 

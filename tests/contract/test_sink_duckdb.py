@@ -15,6 +15,7 @@ from duckdb_processes import (
     in_another_process,
     prepare_then_die,
 )
+from filling_contract import FillingContract
 from hint_typed import typed
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
 
@@ -32,7 +33,7 @@ def read_file(path: Path, target: str) -> list[Row]:
         return con.sql(f"SELECT * FROM {target} ORDER BY id").to_arrow_table().to_pylist()
 
 
-class TestDuckDBSink(SinkContract, SqlDerivedContract):
+class TestDuckDBSink(SinkContract, SqlDerivedContract, FillingContract):
     volatile = "current_transaction_id()"
 
     @pytest.fixture

@@ -13,6 +13,7 @@ import psutil
 import psycopg
 import pytest
 from derived_contract import BY_NAME, NAMES, Query, SqlDerivedContract, past
+from filling_contract import FillingContract
 from hint_typed import typed
 from postgres import Server
 from postgres_database import Database, database
@@ -32,7 +33,7 @@ from backfill_cli.sinks.postgres.state import State
 SIDE_TABLES = {f"_backfill_{name}" for name in ("markers", "owners", "jobs", "splits")}
 
 
-class TestPostgresSink(SinkContract, SqlDerivedContract):
+class TestPostgresSink(SinkContract, SqlDerivedContract, FillingContract):
     volatile = "pg_notification_queue_usage()"
 
     @pytest.fixture

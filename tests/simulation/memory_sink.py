@@ -53,7 +53,8 @@ class MemorySink:
         if self.random.random() < 0.05:
             raise Transient("the sink is held by somebody else")
         self.judge(commit.attempt, TABLE)
-        rows = self.applied(*self.stager.files[commit.folder])
+        # nothing is staged for a commit without rows
+        rows = self.applied(*self.stager.files[commit.folder]) if commit.staged.tables else dict(self.rows)
         hit("sink-before-commit")
         self.rows, self.marker = rows, Marker(commit.epoch, commit.token, commit.attempt)
         self.keep(commit.saved.checkpoint)

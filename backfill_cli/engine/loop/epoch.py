@@ -8,10 +8,11 @@ from typing import Generic
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, commit_of
-from backfill_cli.engine.loop.recovery import take_back, unfilled
+from backfill_cli.engine.loop.recovery import filling_of, take_back, unfilled
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
+from backfill_cli.model.derived import Filling
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.units import spell_count
@@ -76,14 +77,16 @@ def leaves_more(epoch: Epoch[S], sizes: Sizes) -> bool:
 class Flight(Generic[S]):
     """epoch: prepared and not known to be committed, or None. commit_ms: how long the last commit took.
 
-    unfilled: derived tables that a later commit fills, as of what the sink has. kept_ms: by derived table, how
-    long the last commit took to keep it.
+    unfilled: derived tables that a later commit fills, as of what the sink has; filling: how far those are of
+    which some ranges are filled. kept_ms: by derived table, how long the last commit took to keep it.
     """
 
     def __init__(
         self, job: Job, ports: Ports, sink_schemas: Mapping[str, str], unfilled: Sequence[str] = ()
     ) -> None:
         self.unfilled = tuple(unfilled)
+        self.filling: Mapping[str, Filling] = filling_of(job, ports.sink) if unfilled else {}
+        self._fill_rows: int | None = None
         self._job, self._ports = job, ports
         self._sink_schemas = sink_schemas
         self._widens = False  # whether the epoch adds columns to the sink
@@ -94,8 +97,12 @@ class Flight(Generic[S]):
         self.kept_ms: Mapping[str, int] = {}
         self.begun_ms = 0  # by the steady clock
 
-    def begin(self, epoch: Epoch[S], before: int) -> None:
-        """Starts the flight of a prepared epoch; the sink commits it on top of epoch `before`."""
+    def begin(self, epoch: Epoch[S], before: int, fill_rows: int | None = None) -> None:
+        """Starts the flight of a prepared epoch; the sink commits it on top of epoch `before`.
+
+        fill_rows: see `EpochCommit`.
+        """
+        self._fill_rows = fill_rows
         schemas = epoch.checkpoint.sink_schemas
         self._widens, self._sink_schemas = schemas != self._sink_schemas, schemas
         self._before, self.epoch, self.begun_ms = before, epoch, self._ports.steady_ms()
@@ -141,7 +148,8 @@ class Flight(Generic[S]):
     def _commit(self, epoch: Epoch[S]) -> None:
         """Runs in the background."""
         began_ms = self._ports.steady_ms()
-        commit = commit_of(self._job, epoch.checkpoint, self._before, self._ports.stager)
+        stager, fill_rows = self._ports.stager, self._fill_rows
+        commit = commit_of(self._job, epoch.checkpoint, self._before, stager, fill_rows=fill_rows)
         if self._widens:
             self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
         hit("before-commit")
@@ -151,4 +159,5 @@ class Flight(Generic[S]):
         self.kept_ms = {} if derives is None else derives.took_ms
         if self.unfilled:
             self.unfilled = unfilled(self._job, self._ports.sink)
+            self.filling = filling_of(self._job, self._ports.sink)
         self.commit_ms = self._ports.steady_ms() - began_ms

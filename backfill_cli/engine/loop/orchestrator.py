@@ -11,13 +11,16 @@ from concurrent.futures import Future
 from dataclasses import replace
 from enum import StrEnum
 from typing import Generic
+from uuid import uuid4
 
 from backfill_cli.contracts import StagedEpoch
 from backfill_cli.engine.loop.epoch import Epoch, Flight, leaves_more, left_of, quarantined, spelled
+from backfill_cli.engine.loop.fills import Fills
 from backfill_cli.engine.loop.finishing import Finishing
 from backfill_cli.engine.loop.meter import InHand, Meter
 from backfill_cli.engine.loop.pace import CaughtUp, Rhythm, Sizes
 from backfill_cli.engine.loop.ports import (
+    FILLED,
     REFILLED,
     Job,
     Ports,
@@ -42,7 +45,7 @@ from backfill_cli.model.job import (
 )
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Backoff, Budget
-from backfill_cli.model.plan import EpochPlan
+from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import START
 from backfill_cli.model.skipped import added
 from backfill_cli.model.units import spell_duration
@@ -101,6 +104,7 @@ class Orchestrator(Generic[S]):
         self._redefines: Command | None = None  # what is to redefine the job, once nothing is in flight
         self._headroom: Headroom | None = None
         self._finishing = Finishing(settings.deadline)
+        self._fills = Fills(settings.fill_rows, self._flight.filling)
 
     # -- what the runner around it uses --------------------------------------------------------------------------
 
@@ -126,6 +130,7 @@ class Orchestrator(Generic[S]):
             refill=self._ports.refills.progress(),
             failures=self._ports.failures.by_cause,
             unfilled=self._flight.unfilled,
+            filling=self._flight.filling,
             converging=told.converging or self._ports.refills.putting_back,
         )
 
@@ -300,6 +305,8 @@ class Orchestrator(Generic[S]):
         self._meter.landed()
         if not refills:
             self._settled(flight.state, flight.plan, flight.barrier_ms)
+        self._fills.landed(self._flight.filling, self._ports.steady_ms())
+        self._rhythm.behind |= self._fills_now
         self._ports.upstream.acknowledge(flight.state.position)
         self._ports.refills.keep(flight.checkpoint)
         self._ports.stager.discard(flight.checkpoint.epoch, flight.checkpoint.attempt)
@@ -337,8 +344,25 @@ class Orchestrator(Generic[S]):
         return self._read(barrier, steady_ms)
 
     def _ends(self) -> bool:
-        """Whether the run is done: caught up, and no refill is pending."""
-        return self._caught_up.ends(self.state.control) and not self._ports.refills.pending
+        """Whether the run is done: caught up, no refill is pending, and derived tables are filled."""
+        left = self._ports.refills.pending or self._has_unfilled
+        return self._caught_up.ends(self.state.control) and not left
+
+    @property
+    def _has_unfilled(self) -> bool:
+        """Whether derived tables wait for further commits, in a sink where each commit brings them further.
+
+        Where tables share no transaction, one whose rows cannot be computed waits for what corrects them.
+        """
+        flight, derived = self._flight, self._job.derived
+        begun = flight.filling or len(flight.unfilled) < len(derived)
+        past = self._committed.epoch and (begun or self._committed.phase != Phase.SNAPSHOT)
+        return bool(flight.unfilled and past and self._ports.sink.capabilities.transactional)
+
+    @property
+    def _fills_now(self) -> bool:
+        """Whether a commit without rows is worth it, as it brings derived tables further."""
+        return self._has_unfilled and self._fills.allowed(self.state.control, self._ports.steady_ms()) != 0
 
     def _next(self, commands: tuple[Command, ...]) -> Barrier:
         """The next barrier; its number is the only thing that depends on the time of day."""
@@ -387,7 +411,7 @@ class Orchestrator(Generic[S]):
         if not plan:
             if self._flight.epoch is None and not view.pending:
                 self._applied = self._applied.join(view.latest)
-            return self._idle(plan, budget)
+            return self._fill(barrier, plan, budget) if self._fills_now else self._idle(plan, budget)
         if self._opens():
             self._meter.discarded()
             self._rhythm.behind = True  # the next barrier follows at once
@@ -451,29 +475,43 @@ class Orchestrator(Generic[S]):
             return self._read(barrier, steady_ms)
         require_taken(self._ports.sink, made.staged)
         hit("refill-staged")
+        ahead = self._standing(barrier, EpochPlan(refill=made.part), made.staged, steady_ms, REFILLED)
+        record = replace(ahead.record, stage_ms=self._ports.steady_ms() - began_ms)
+        self._ahead = replace(ahead, record=record)
+        self._rhythm.passed()
+        return None
+
+    def _fill(self, barrier: Barrier, plan: EpochPlan, budget: Budget) -> Tick | None:
+        """An epoch without rows, whose commit brings derived tables further. plan: without any reads."""
+        if self._flight.epoch is not None:
+            return Tick.WAITING
+        self.state = self._strategy.advance(self.state, plan, None, budget)
+        self._ahead = self._standing(barrier, plan, Staged(uuid4().hex[:12]), budget.steady_ms, FILLED)
+        self._rhythm.passed()
+        self._backoff = Backoff()
+        return None
+
+    def _standing(self, barrier: Barrier, plan: EpochPlan, staged: Staged, steady_ms: int, what: str) -> Epoch[S]:
+        """An epoch on top of what is committed, with state and position as they are. what: for the ledger."""
         state, before = self.state, self._committed
         stays = state.position == before.position
-        plan = EpochPlan(refill=made.part)
         checkpoint = replace(
             before,
             epoch=barrier.epoch,
             prev_ms=barrier.prev_ms,
             token=self._job.token,
-            attempt=made.staged.attempt,
+            attempt=staged.attempt,
             state=self._strategy.freeze(state),
             phase=state.phase,
             position=state.position,
             splits={},
             plan=plan,
-            staged=made.staged,
+            staged=staged,
             memory=before.memory if stays else self._ports.upstream.remembered(state.position),
-            written=written(before.written, made.staged.tables, state.phase),
+            written=written(before.written, staged.tables, state.phase),
         )
-        record = record_of(checkpoint, self._job.tables, state.phase, barrier.epoch, REFILLED)
-        took_ms = self._ports.steady_ms() - began_ms
-        self._ahead = Epoch(checkpoint, plan, replace(record, stage_ms=took_ms), state, steady_ms)
-        self._rhythm.passed()
-        return None
+        record = record_of(checkpoint, self._job.tables, state.phase, barrier.epoch, what)
+        return Epoch(checkpoint, plan, record, state, steady_ms)
 
     def _closed(
         self, barrier: Barrier, plan: EpochPlan, done: StagedEpoch, budget: Budget, stage_ms: int
@@ -542,7 +580,8 @@ class Orchestrator(Generic[S]):
         assert ahead is not None
         self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
         self._unmarked = None
-        self._flight.begin(ahead, self._committed.epoch)
+        fill_rows = self._fills.allowed(self.state.control, self._ports.steady_ms())
+        self._flight.begin(ahead, self._committed.epoch, fill_rows)
         self._meter.flying(self._ports.steady_ms(), self._ports.now_ms(), ahead.record.rows_written)
         self._ahead = None
         self._sizes.interrupted = 0

@@ -21,6 +21,7 @@ from backfill_cli.model.position import Position
 from backfill_cli.model.refill import RefillPart, RefillProgress
 
 REFILLED = "refilled"
+FILLED = "filled"
 """The ledger's entry for an epoch that applied a part of a refill."""
 
 
@@ -129,13 +130,15 @@ class NoRefills:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """interval_ms: minimum time between barriers. target_ms: what an epoch should take. retry_limit_ms: for
-    consecutive transient failures. until: 'caught-up' or 'forever'. deadline: of the snapshot."""
+    consecutive transient failures. until: 'caught-up' or 'forever'. deadline: of the snapshot. fill_rows: see
+    `EpochCommit`."""
 
     interval_ms: int
     target_ms: int
     retry_limit_ms: int
     until: str
     deadline: Deadline | None = None
+    fill_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +242,14 @@ def require_taken(sink: Sink, staged: Staged) -> None:
 
 
 def commit_of(
-    job: Job, checkpoint: Checkpoint, prev_epoch: int, stager: Stager, only: frozenset[str] | None = None
+    job: Job,
+    checkpoint: Checkpoint,
+    prev_epoch: int,
+    stager: Stager,
+    only: frozenset[str] | None = None,
+    fill_rows: int | None = None,
 ) -> EpochCommit:
-    """What the sink receives for a prepared epoch: the same in the loop and in recovery."""
+    """What the sink receives for a prepared epoch: the same in the loop and in recovery, but for `fill_rows`."""
     assert checkpoint.plan is not None
     assert checkpoint.staged is not None
     require_takers(job.tables, checkpoint.staged)
@@ -262,4 +270,5 @@ def commit_of(
         filling=frozenset(checkpoint.plan.filling),
         derived=job.derived,
         aside=job.beside,
+        fill_rows=fill_rows,
     )

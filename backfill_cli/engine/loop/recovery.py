@@ -13,7 +13,7 @@ from backfill_cli.engine.loop.ports import REFILLED, Job, commit_of, record_of
 from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, StateConflict, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
-from backfill_cli.model.derived import Derived
+from backfill_cli.model.derived import Derived, Filling
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
 
@@ -26,14 +26,15 @@ def recover(
     now_ms: int,
     mutations: str = "recovered",
     fills: bool = True,
+    fill_rows: int | None = None,
 ) -> Recovered:
     """Brings sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
 
     mutations: the ledger's entry for an epoch that was promised. fills: derived tables that wait for nothing but a
-    commit have one, as nothing else may follow. Fences first, so that a commit of an older runner
-    either is in the marker already or will never be. Raises StateConflict when one side was restored to an older
-    point, or when staged files are damaged and only some tables have the epoch; Fatal when the sink can never take
-    the promised epoch, which is then withdrawn.
+    commit have one, as nothing else may follow. fill_rows: see `EpochCommit`. Fences first, so that a commit of an
+    older runner either is in the marker already or will never be. Raises StateConflict when one side was restored
+    to an older point, or when staged files are damaged and only some tables have the epoch; Fatal when the sink
+    can never take the promised epoch, which is then withdrawn.
     """
     sink.fence(job.name, job.token)
     hit("recovery-fenced")
@@ -50,7 +51,7 @@ def recover(
     kept = start
     if prepared is not None:
         record = _record(job, prepared, now_ms, mutations)
-        kept = _keep_promise(job, start, prepared, record, has, store, sink, stager, now_ms)
+        kept = _keep_promise(job, start, prepared, record, has, store, sink, stager, now_ms, fill_rows)
     if kept.prepared is None and fills and _is_empty(job, kept.committed, sink):
         filling = promised(kept, kept.committed, kept.last_epoch, now_ms, job.token)
         assert filling is not None
@@ -59,7 +60,7 @@ def recover(
         kept = replace(kept, prepared=filling)
     if kept.prepared is not None:
         record = _record(job, kept.prepared, now_ms, mutations)
-        kept = _keep_promise(job, kept, kept.prepared, record, set(), store, sink, stager, now_ms)
+        kept = _keep_promise(job, kept, kept.prepared, record, set(), store, sink, stager, now_ms, fill_rows)
     if kept is not start:
         hit("recovery-done")
     return kept
@@ -69,6 +70,12 @@ def unfilled(job: Job, sink: Sink) -> tuple[str, ...]:
     """The derived tables that a later commit fills, by their markers."""
     markers = sink.committed(job.name) if job.derived else {}
     return tuple(one.name for one in job.derived if markers.get(one.name, Marker(0, 0, "")).epoch == 0)
+
+
+def filling_of(job: Job, sink: Sink) -> Mapping[str, Filling]:
+    """How far those of them are of which some ranges are filled."""
+    derives = sink.extras.derives if job.derived else None
+    return {} if derives is None else derives.filling(job.name)
 
 
 def _is_empty(job: Job, committed: Checkpoint, sink: Sink) -> bool:
@@ -124,6 +131,7 @@ def _keep_promise(
     sink: Sink,
     stager: Stager,
     now_ms: int,
+    fill_rows: int | None,
 ) -> Recovered:
     """Applies the prepared epoch again from the same files, to the tables that lack it.
 
@@ -141,6 +149,7 @@ def _keep_promise(
     if lacks or behind:
         commit = commit_of(job, prepared, start.committed.epoch, stager, only=frozenset(lacks))
         commit = replace(commit, folder=stager.current_folder(prepared.epoch, prepared.staged))
+        commit = replace(commit, fill_rows=fill_rows)
         try:
             sink.prepare(job.name, commit.tables, into_existing=True)
             hit("recovery-before-commit")

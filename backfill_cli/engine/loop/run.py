@@ -403,8 +403,10 @@ class _Run:
         upstream, stager, spooled = resources.with_retries(
             lambda: self._parts(store, definition, config, resources)
         )
-        job = job_of(definition, claim.token)
-        recovered = resources.with_retries(lambda: recover(job, store, resources.sink, stager, _now_ms(), found))
+        job, fill_rows = job_of(definition, claim.token), config.barrier.fill_rows
+        recovered = resources.with_retries(
+            lambda: recover(job, store, resources.sink, stager, _now_ms(), found, fill_rows=fill_rows)
+        )
         if spooled is not None:
             resources.with_retries(lambda: spooled.take_up(recovered.committed, store.spooled()))
         elif recovered.committed.memory:
@@ -425,6 +427,7 @@ class _Run:
             int(config.retry.limit_s * 1000),
             definition.until,
             resources.with_retries(lambda: config.throttle.deadline(self.catalog.job(self.name).created_ms)),
+            fill_rows,
         )
         meter = Meter(self.name, interval_ms, resources.upstream.capabilities.follows)
         with ThreadPoolExecutor(1, "commit") as pool, self._beside(spooled):

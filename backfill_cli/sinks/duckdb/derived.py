@@ -1,9 +1,9 @@
 """Derived tables in the DuckDB file."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -16,9 +16,20 @@ from backfill_cli.sinks.duckdb.tables import Tables
 from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
 from backfill_cli.sinks.sql.dialect import Column, Target, literal
 
+if TYPE_CHECKING:
+    from backfill_cli.derived.ranges import Parted
+
 Opening = Callable[[str, Sequence[SinkTable], bool], AbstractContextManager[State]]
 LOOKED_AT = 1_000_000
 """Rows that `plan` reads to tell how large groups are: less than 0.1 s."""
+SAMPLED = 200_000
+"""Rows by which ranges are made."""
+ROW_GROUP = 122_880
+"""Rows that DuckDB leaves unread together, by their least and greatest values."""
+DEARER, READ_AGAIN = 0.25, 2.0
+"""What a fill by ranges may read beside one SELECT: how many rows of other tables again, of all rows; and how
+often it may read a part of the table whose ranges are taken, mostly the column alone.
+"""
 _OF_SESSION = {"getvariable", "in_search_path", "current_setting"}
 _MACROS = frozenset(
     {"nullif", "if", "fdiv", "fmod", "split_part", "array_to_string", "days_in_month", "date_add"}
@@ -123,6 +134,37 @@ class DuckDBDerives(SqlDerives[State]):
             f"LIMIT {LOOKED_AT}) GROUP BY {listed})"
         )[0]
         return f"{most:,} of the {looked:,} rows looked at" if looked else None
+
+    def size(self, state: State, relation: str) -> int:
+        return int(state.con.rows(f"SELECT count(*) FROM {relation}")[0][0])  # of the file's metadata
+
+    def quantiles(self, state: State, relation: str, column: str, shares: Sequence[float]) -> list[str]:
+        some = f"SELECT {column} AS {own.VALUE} FROM {relation} USING SAMPLE {SAMPLED} ROWS"
+        found = state.con.rows(
+            f"SELECT CAST({own.VALUE} AS text) FROM (SELECT DISTINCT unnest(quantile_disc({own.VALUE}, "
+            f"[{', '.join(map(str, shares))}])) AS {own.VALUE} FROM ({some})) ORDER BY {own.VALUE}"
+        )
+        return [value for (value,) in found if value is not None]
+
+    def is_cheap(
+        self, state: State, by: "Parted", bounds: Sequence[str], sizes: Mapping[str, int], whole: str, middle: str
+    ) -> bool:
+        """Each range reads the other tables again, and the parts of its own whose least and greatest values do not
+        rule them out.
+        """
+        total = sum(sizes.values())
+        others = total - sizes[by.base.name]
+        if len(bounds) * others > DEARER * total:
+            return False
+        groups = (
+            f"SELECT min({by.column}) AS {own.AT}, max({by.column}) AS {own.LAST} FROM {by.base.sql} "
+            f"GROUP BY rowid // {ROW_GROUP}"
+        )
+        crossed = " + ".join(
+            f"coalesce(CAST({own.AT} <= {bound} AND {own.LAST} > {bound} AS INTEGER), 0)" for bound in bounds
+        )
+        ((times,),) = state.con.rows(f"SELECT avg(1 + {crossed}) FROM ({groups})")
+        return bool(times <= READ_AGAIN)
 
     def said(self, exc: Exception) -> str | None:
         if not isinstance(exc, duckdb.Error) or classify(exc) in _PASSING:

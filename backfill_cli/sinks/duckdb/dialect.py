@@ -17,7 +17,7 @@ from backfill_cli.model.schema import fields_of
 from backfill_cli.model.split import SplitKey, SplitProgress
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, literal
 from backfill_cli.sinks.sql.live import SqlNames
-from backfill_cli.sinks.sql.state import PARTIALS, Connection, SqlState, live_table, side_tables
+from backfill_cli.sinks.sql.state import FILLS, PARTIALS, Connection, SqlState, live_table, side_tables
 
 INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 LAYOUT = 2
@@ -102,7 +102,7 @@ def _without_logical(node: Any) -> Any:
 class State(SqlState):
     dialect = DUCKDB
     layout = LAYOUT
-    tables = (_MARKERS, _JOBS, _SPLITS, OWNERS, LIVE, PARTIALS)
+    tables = (_MARKERS, _JOBS, _SPLITS, OWNERS, LIVE, PARTIALS, FILLS)
     required = frozenset({"markers", "jobs", "splits"})
 
     def there(self) -> list[str]:

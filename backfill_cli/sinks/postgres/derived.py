@@ -1,7 +1,9 @@
 """Derived tables in the database."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable, derived_table, own
 from backfill_cli.model.derived import Derived
@@ -12,6 +14,9 @@ from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.postgres.tables import Tables
 from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
 from backfill_cli.sinks.sql.dialect import Column, Target
+
+if TYPE_CHECKING:
+    from backfill_cli.derived.ranges import Parted
 
 Opening = Callable[[str, Sequence[SinkTable]], AbstractContextManager[State]]
 _OF_THE_SELECT = ("21", "22", "23", "42", "54", "0A")
@@ -59,6 +64,10 @@ _STEADY = frozenset(
 """STABLE functions that depend on their arguments, and on the session's formats and time zone, which are set."""
 
 
+SAMPLED = 200_000
+"""Rows by which ranges are made."""
+DEARER = 1.25
+"""How often the cost of one SELECT the ranges of a fill may cost."""
 _OF_TEXTS = frozenset({"date_in", "time_in", "timetz_in", "timestamp_in", "timestamptz_in"})
 
 
@@ -168,6 +177,33 @@ class PostgresDerives(SqlDerives[State]):
             *(target.sql, columns[0]),
         )
         return f"about {found[0][0]:,} of {found[0][1]:,} rows, by PostgreSQL's statistics" if found else None
+
+    def size(self, state: State, relation: str) -> int:
+        return int(self._plan(state, f"SELECT FROM {relation}")["Plan Rows"])
+
+    def quantiles(self, state: State, relation: str, column: str, shares: Sequence[float]) -> list[str]:
+        # what the ranges cost is told by the column's statistics, too
+        state.con.run(f"ANALYZE {relation} ({column})")
+        share = min(100.0, 100.0 * SAMPLED / max(self.size(state, relation), 1))
+        found = state.con.rows(
+            f"SELECT CAST({own.VALUE} AS text) FROM (SELECT DISTINCT pg_catalog.unnest("
+            f"pg_catalog.percentile_disc(ARRAY[{', '.join(map(str, shares))}]::double precision[]) "
+            f"WITHIN GROUP (ORDER BY {column})) AS {own.VALUE} FROM {relation} TABLESAMPLE SYSTEM ({share})) AS "
+            f"{own.SOURCE} ORDER BY {own.SOURCE}.{own.VALUE}"
+        )
+        return [value for (value,) in found if value is not None]
+
+    def is_cheap(
+        self, state: State, by: "Parted", bounds: Sequence[str], sizes: Mapping[str, int], whole: str, middle: str
+    ) -> bool:
+        """By the planner's costs."""
+        once, each = (self._plan(state, select)["Total Cost"] for select in (whole, middle))
+        return bool((len(bounds) + 1) * each <= DEARER * once)
+
+    def _plan(self, state: State, select: str) -> Mapping[str, Any]:
+        ((found,),) = state.con.rows(f"EXPLAIN (FORMAT JSON) {select}")
+        plan: Mapping[str, Any] = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+        return plan
 
     def granted(self, state: State, old: Target, new: Target) -> list[str]:
         found = state.con.rows(

@@ -13,7 +13,7 @@ from backfill_cli.sinks.postgres.dialect import POSTGRES, quoted
 from backfill_cli.sinks.postgres.session import Connection, client, message_of, sqlstate_of
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.live import SqlNames
-from backfill_cli.sinks.sql.state import PARTIALS, SqlState, live_table, side_tables
+from backfill_cli.sinks.sql.state import FILLS, PARTIALS, SqlState, live_table, side_tables
 
 LAYOUT = 1
 LIVE = live_table(
@@ -65,7 +65,7 @@ class State(SqlState):
     con: Connection
     dialect = POSTGRES
     layout = LAYOUT
-    tables = (*_SIDE_TABLES, LIVE, PARTIALS)
+    tables = (*_SIDE_TABLES, LIVE, PARTIALS, FILLS)
     required = frozenset(side.name for side in _SIDE_TABLES)
 
     def there(self) -> list[str]:

@@ -27,16 +27,17 @@ from backfill_cli.derived.refused import (
 )
 from backfill_cli.errors import BackfillError, BadData, Hint, UsageError, in_config, shell
 from backfill_cli.model.checkpoint import Marker
-from backfill_cli.model.derived import Base, Derived
+from backfill_cli.model.derived import Base, Derived, Filling
 from backfill_cli.model.job import Phase
 from backfill_cli.model.reports import PlannedDerived
 from backfill_cli.model.verify import DifferentRow
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
-from backfill_cli.sinks.sql.state import PARTIALS, SqlState
+from backfill_cli.sinks.sql.state import FILLS, PARTIALS, SqlState
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
 
 if TYPE_CHECKING:
     from backfill_cli.derived.contributions import Contributions
+    from backfill_cli.derived.ranges import Parted
     from backfill_cli.derived.rows import Maintained
 
 S = TypeVar("S", bound=SqlState)
@@ -257,6 +258,25 @@ class SqlDerives(Derives, Generic[S]):
     def largest(self, state: S, target: Target, columns: Sequence[str]) -> str | None:
         """How many rows have the same values in these, as far as a bounded look tells; None: not known."""
 
+    @abstractmethod
+    def size(self, state: S, relation: str) -> int:
+        """About how many rows a table has, without reading them. relation: SQL."""
+
+    @abstractmethod
+    def quantiles(self, state: S, relation: str, column: str, shares: Sequence[float]) -> list[str]:
+        """About the values below which these shares of a table's rows are, as text, each greater than the one
+        before. column: SQL.
+        """
+
+    @abstractmethod
+    def is_cheap(
+        self, state: S, by: "Parted", bounds: Sequence[str], sizes: Mapping[str, int], whole: str, middle: str
+    ) -> bool:
+        """Whether all ranges together cost little more than a SELECT. sizes: rows, of all tables that it reads.
+
+        whole, middle: SQL of all ranges, and of one of them. bounds: SQL, between the ranges.
+        """
+
     def _require_steady(self, state: S, one: "Maintained") -> None:
         """Each function that it calls depends on its arguments alone, or is an aggregate that is taken."""
         from backfill_cli.derived.reading import OF_ROWS, ORDER_FREE, WINDOWS, refusal
@@ -342,6 +362,10 @@ class SqlDerives(Derives, Generic[S]):
             self._refuse_hidden(state, found)
             if derived:
                 self._prepare_partials(state, job)
+                if FILLS.name not in state.there():
+                    with state.con.ddl():
+                        for statement in state.ddl(FILLS):
+                            state.con.run(statement)
             lacks = self._missing(state, job, found)
             if lacks.new or lacks.again:
                 with state.con.ddl():
@@ -424,6 +448,15 @@ class SqlDerives(Derives, Generic[S]):
         with self.opened(f"marking derived tables of job {job!r}", derived) as state, state.con.transaction():
             for one in derived:
                 state.unfill(job, one.name)
+
+    def filling(self, job: str) -> Mapping[str, Filling]:
+        with self.known(f"reading how far derived tables of job {job!r} are filled") as state:
+            if state is None or FILLS.name not in state.there():
+                return {}
+            return {
+                table: Filling(fill.table, fill.done, len(fill.bounds) + 1, fill.rows)
+                for table, fill in state.fills(job).items()
+            }
 
     def rehearse(
         self,
@@ -618,43 +651,58 @@ class Keeping(Generic[S]):
         due: Sequence[SinkTable],
     ) -> None:
         from backfill_cli.derived.took import Took
+        from backfill_cli.sinks.sql.filling import Filling
         from backfill_cli.sinks.sql.partials import Partials
         from backfill_cli.sinks.sql.upkeep import Kept, Upkeep
 
         self.took = Took()
         self.partials = Partials(derives, state, commit)
+        self.filling = Filling(derives, state, commit)
         self.derives, self.state, self.commit, self.due = derives, state, commit, due
         self.filled: list[Maintained] = []
         self.made = False  # whether tables were created or replaced
         self.begun = {name for name, marker in markers.items() if marker.begun}
         kept: list[Kept] = []
         names: set[str] = set()
-        for one in derives.ordered(commit.derived, (*commit.tables, *commit.aside)):
-            marker = markers.get(one.derived.name)
+        found = derives.ordered(commit.derived, (*commit.tables, *commit.aside))
+        whole = {name for name, marker in markers.items() if marker.epoch}
+        self.ranged = {one.derived.name for one in found} - whole - _read_by(found, whole)
+        for one in found:
+            name, marker = one.derived.name, markers.get(one.derived.name)
             if marker is None:
-                raise marker_gone(commit, one.derived.name, derives.holder)
+                raise marker_gone(commit, name, derives.holder)
             if marker.epoch == 0 or names & set(one.reads):  # one that reads what is filled anew, too
+                if name in self.ranged and not names & set(one.reads):
+                    self.filling.take_up(one)
                 self.filled.append(one)
-                names.add(one.derived.name)
-            elif is_due(commit, one.derived.name, marker, derives.holder):
+                names.add(name)
+            elif is_due(commit, name, marker, derives.holder):
                 added, partials = self.partials.of(one, marker.epoch)
                 if added is not None and any(map(commit.restores, one.reads)):  # others may have changed rows
                     self.filled.append(one)
-                    names.add(one.derived.name)
+                    names.add(name)
                 else:
                     kept.append(Kept(one, derives.target(one.derived).sql, added, partials))
-        first = self.begun.isdisjoint(one.name for one in commit.derived)
+        first = self.begun.isdisjoint(one.name for one in commit.derived) and not self.filling.parts
         if first and commit.saved.checkpoint.phase is Phase.SNAPSHOT:
             self.filled = []
         self.kept = kept
-        self.upkeep: Upkeep | None = Upkeep(state.con, derives.dialect, kept, self.took) if kept else None
+        parts = {name: part.kept for name, part in self.filling.parts.items() if part.added is None}
+        by_name = parts | {one.name: one for one in kept}
+        upkept = [by_name[one.derived.name] for one in found if one.derived.name in by_name]
+        self.upkeep: Upkeep | None = Upkeep(state.con, derives.dialect, upkept, self.took) if upkept else None
         self.staged: list[str] = []
         self.changes: Mapping[str, str | None] = {}
 
     def before(self) -> None:
-        if self.upkeep is None:
+        parts = self.filling.parts.values()
+        read = {
+            name
+            for one in (*(kept.maintained for kept in self.kept), *(part.one for part in parts))
+            for name in one.reads
+        }
+        if not read:
             return
-        read = {name for one in self.kept for name in one.maintained.reads}
         changes: dict[str, str | None] = {}
         for at, table in enumerate(self.due):
             staged = self.commit.staged.tables.get(table.name)
@@ -676,34 +724,69 @@ class Keeping(Generic[S]):
         self.changes = changes
         if changes:
             with self._refusals():
-                self.upkeep.before(changes)
+                self.filling.before(changes)
+                if self.upkeep is not None:
+                    self.upkeep.before(changes)
 
     def after(self) -> list[str]:
         """The names of those that equal their SELECT."""
+        if self.changes:
+            with self._refusals():
+                self.filling.after(self.changes)
         if self.upkeep is not None and self.changes:
             with self._refusals():
                 drifted = self.upkeep.after()
             names = {one.name for one in drifted}
             self.kept = [one for one in self.kept if one.name not in names]
-            self.filled = [*(one.maintained for one in drifted), *self.filled]
+            self.filled = [
+                *(one.maintained for one in drifted if one.name not in self.filling.parts),
+                *self.filled,
+            ]
+            for part in [part for name, part in self.filling.parts.items() if name in names]:
+                self.filling.forget(part.one)
         for name in self.staged:
             self.state.con.run(f"DROP TABLE {name}")
+        filled, waiting = list[str](), set[str]()
         for one in self.filled:
-            with self._refusals(one.derived.name), self.took.of(one.derived.name):
-                self._fill(one)
+            name = one.derived.name
+            with self._refusals(name), self.took.of(name):
+                if waiting.isdisjoint(one.reads) and self._fill(one):
+                    filled.append(name)
+                else:
+                    waiting.add(name)
         with self._refusals():
             self.made = self.partials.keep(self.kept) or self.made
-        return [*(one.name for one in self.kept), *(one.derived.name for one in self.filled)]
+        self.made = self.filling.made or self.made
+        return [*(one.name for one in self.kept), *filled]
 
-    def _fill(self, one: "Maintained") -> None:
+    def _fill(self, one: "Maintained") -> bool:
+        """Whether all of it is filled."""
+        target = self.derives.target(one.derived)
+        if one.derived.name in self.ranged:
+            if not self.filling.step(one):
+                return False
+        else:
+            self.filling.forget(one)
+        if (side := self.filling.rows(one)) is not None:
+            self._put(one, f"SELECT {one.engine.listed(one.columns)} FROM {side.sql}", side)
+        else:
+            self._put(one, self.partials.fill(one, self.filling.bag(one)) or one.text)
+        self.filling.forget(one)
+        if not one.unique and (
+            twice := self.state.con.rows(self.derives.dialect.twice(one.derived.key, target.sql))
+        ):
+            raise twice_in(one.derived.name, one.derived.key, twice)
+        return True
+
+    def _put(self, one: "Maintained", text: str, side: Target | None = None) -> None:
+        """The target has the rows of a SELECT. side: a table that has them, and can become the target."""
         derives, state, con = self.derives, self.state, self.state.con
         name, target = one.derived.name, derives.target(one.derived)
-        text = self.partials.fill(one) or one.text
         there, columns = derives.tables(state).exists(target), derives.columns(state, f"({one.text})")
         if there and name not in self.begun:
             derives.require_ours(state, target, name, columns)
         if not there:
-            self._create(one, target, text)
+            self._create(one, target, text, side)
         elif derives.columns(state, target.sql) == columns:
             con.run(f"DELETE FROM {target.sql}")
             con.run(f"INSERT INTO {target.sql} ({one.engine.listed(one.columns)}) {text}")
@@ -711,17 +794,18 @@ class Keeping(Generic[S]):
                 con.run(statement)
         else:  # readers go on with the old one until the transaction ends, but for the last moment
             beside = derives.dialect.target(target.schema, own.ANEW)
-            self._create(one, beside, text)
+            self._create(one, beside, text, side)
             for statement in derives.granted(state, target, beside):
                 con.run(statement)
             derives.make_way(state, name, target)
             con.run(f"ALTER TABLE {beside.sql} RENAME TO {derives.dialect.quoted(target.table)}")
-        if not one.unique and (twice := con.rows(derives.dialect.twice(one.derived.key, target.sql))):
-            raise twice_in(one.derived.name, one.derived.key, twice)
 
-    def _create(self, one: "Maintained", target: Target, text: str) -> None:
+    def _create(self, one: "Maintained", target: Target, text: str, side: Target | None) -> None:
         self.made = True
-        self.state.con.run(f"CREATE TABLE {target.sql} AS {text}")
+        if side is None:
+            self.state.con.run(f"CREATE TABLE {target.sql} AS {text}")
+        else:
+            self.state.con.run(f"ALTER TABLE {side.sql} RENAME TO {self.derives.dialect.quoted(target.table)}")
         for statement in self.derives.indexes(self.state, target, one.pushed):
             self.state.con.run(statement)
 
@@ -742,3 +826,12 @@ class Keeping(Generic[S]):
             if self.derives.lacks(exc):
                 raise altered(self.commit.job, failed, said) from exc
             raise or_leaves(self.commit.job, uncomputed(failed, said)) from exc
+
+
+def _read_by(found: "Sequence[Maintained]", names: set[str]) -> set[str]:
+    """Those that some of these derived tables read, directly or through others."""
+    read = set[str]()
+    for one in reversed(found):
+        if one.derived.name in names | read:
+            read |= set(one.reads)
+    return read

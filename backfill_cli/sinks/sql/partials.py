@@ -44,8 +44,11 @@ class Partials:
             self.lacking.append(one)
         return None, ""
 
-    def fill(self, one: Maintained) -> str:
-        """Its partial aggregates are there; returns a SELECT of its rows, made of them; "": it is kept without."""
+    def fill(self, one: Maintained, bag: str = "") -> str:
+        """Its partial aggregates are there; returns a SELECT of its rows, made of them; "": it is kept without.
+
+        bag: a table whose contributions make them up, unless they cannot be right.
+        """
         if not self.known or isinstance(contributions(one), str):
             return ""
         self.lacking = [each for each in self.lacking if each is not one]
@@ -60,7 +63,15 @@ class Partials:
             return ""
         self.made, target = True, self.state.target(name)
         self.state.con.run(f"DROP TABLE IF EXISTS {target.sql}")  # of a job that a lost catalog was of
-        create_partials(self.state.con, self.derives.dialect, added, target.sql)
+        if bag:
+            functions = self.derives.dialect.functions
+            self.state.con.run(f"CREATE TABLE {target.sql} AS SELECT * FROM {bag} WHERE FALSE")
+            self.state.con.run(f"INSERT INTO {target.sql} {added.sum_up(bag, functions)}")
+            if self.state.con.rows(added.impossible(target.sql)):  # somebody else wrote into a table meanwhile
+                self.state.con.run(f"DROP TABLE {target.sql}")
+                return self.fill(one)
+        else:
+            create_partials(self.state.con, self.derives.dialect, added, target.sql)
         for statement in self.derives.indexes(self.state, target, added.key_columns):
             self.state.con.run(statement)
         self.state.record_partials(job, table, name, self.commit.epoch)

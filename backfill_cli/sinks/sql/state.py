@@ -1,10 +1,11 @@
 """What an SQL sink keeps about jobs, in side tables: markers, owners, jobs, splits, and cutovers."""
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
@@ -140,6 +141,39 @@ PARTIALS = SideTable(
     },
     ("job", "table"),
 )
+
+FILLS = SideTable(
+    "fills",
+    "backfill: derived tables that are being filled, range by range.",
+    {
+        "job": ("text NOT NULL", "name of the job"),
+        "table": ("text NOT NULL", "the job's name for the derived table"),
+        "plan": ("text NOT NULL", "the table that has its rows so far, and its ranges, JSON"),
+        "done": ("bigint NOT NULL", "how many ranges are filled"),
+        "epoch": ("bigint NOT NULL", "the commit that these are of; others are not used"),
+    },
+    ("job", "table"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How far a derived table is filled. side: SQL of the table that has its rows so far. digest: of its SELECT.
+
+    table: the job's name of that whose ranges are taken, by the column `by`, as SQL in the SELECT. bounds: SQL,
+    between the ranges. adds: whether `side` has contributions. done: ranges that are filled. rows: of the table,
+    as the fill began.
+    """
+
+    side: str
+    digest: str
+    table: str
+    by: str
+    bounds: tuple[str, ...]
+    adds: bool
+    done: int
+    rows: int
+    epoch: int
 
 
 class SqlState(ABC):
@@ -351,11 +385,40 @@ class SqlState(ABC):
             self.con.run(f"DROP TABLE IF EXISTS {self.sql(name)}")
         return bool(names)
 
+    def fills(self, job: str) -> dict[str, Fill]:
+        """By derived table, how far it is filled, of those that are being filled."""
+        held = self.con.rows(f'SELECT "table", plan, done, epoch FROM {self.sql(FILLS.name)} WHERE job = $1', job)
+        found = {}
+        for table, plan, done, epoch in held:
+            told = json.loads(plan)
+            found[table] = Fill(**{**told, "bounds": tuple(told["bounds"])}, done=done, epoch=epoch)
+        return found
+
+    def record_fill(self, job: str, table: str, fill: Fill) -> None:
+        told = asdict(fill)
+        done, epoch = told.pop("done"), told.pop("epoch")
+        self.end_fill(job, table)
+        self.con.run(
+            f"INSERT INTO {self.sql(FILLS.name)} VALUES ($1, $2, $3, CAST($4 AS bigint), CAST($5 AS bigint))",
+            *(job, table, json.dumps(told), done, epoch),
+        )
+
+    def end_fill(self, job: str, table: str) -> None:
+        self.con.run(f'DELETE FROM {self.sql(FILLS.name)} WHERE job = $1 AND "table" = $2', job, table)
+
+    def drop_fills(self, job: str, tables: Sequence[str] | None = None) -> bool:
+        """What these derived tables hold so far is gone; None: of all. Tells whether any were being filled."""
+        held = self.fills(job) if FILLS.name in self.there() else {}
+        sides = [fill.side for table, fill in held.items() if tables is None or table in tables]
+        for side in sides:
+            self.con.run(f"DROP TABLE IF EXISTS {side}")
+        return bool(sides)
+
     def leave(self, job: str, tables: Sequence[str]) -> bool:
         """These tables of the job are forgotten. Returns whether a table was dropped."""
-        dropped = self.drop_partials(job, tables)
+        dropped = self.drop_partials(job, tables) | self.drop_fills(job, tables)
         for name in self.there():
-            if name in ("markers", "splits", "live", PARTIALS.name):
+            if name in ("markers", "splits", "live", PARTIALS.name, FILLS.name):
                 for table in tables:
                     self.con.run(f'DELETE FROM {self.sql(name)} WHERE job = $1 AND "table" = $2', job, table)
         return dropped
@@ -368,11 +431,12 @@ class SqlState(ABC):
         # Markers first: a commit in flight holds their lock, so the DELETE waits for it.
         there = self.there()
         for name in there:
-            if name != PARTIALS.name:
+            if name not in (PARTIALS.name, FILLS.name):
                 self.con.run(f"DELETE FROM {self.sql(name)} WHERE job = $1", job)
-        dropped = self.drop_partials(job)
-        if PARTIALS.name in there:
-            self.con.run(f"DELETE FROM {self.sql(PARTIALS.name)} WHERE job = $1", job)
+        dropped = self.drop_partials(job) | self.drop_fills(job)
+        for name in (PARTIALS.name, FILLS.name):
+            if name in there:
+                self.con.run(f"DELETE FROM {self.sql(name)} WHERE job = $1", job)
         return dropped
 
 

@@ -214,6 +214,7 @@ USED: dict[str, Change] = {
     "tables.on_error": Change("files", "set-aside"),
     "barrier.interval": Change("files", 7.0),
     "barrier.target": Change("files", 9.0),
+    "barrier.fill_rows": Change("files", 7_000_000),
     "throttle.rate": Change("files", 5.0),
     "throttle.finish_by": Change("files", "06:00"),
     "throttle.floor": Change("files", 5.0),
@@ -511,7 +512,7 @@ def test_what_the_loop_runs_with_is_as_the_config_is_now(
 
     monkeypatch.setattr(running, "Orchestrator", loop)
     file = folder / "job.toml"
-    more = '[barrier]\ninterval = "7s"\ntarget = "9s"\n[throttle]\nrate = 5\n'
+    more = '[barrier]\ninterval = "7s"\ntarget = "9s"\nfill_rows = 7\n[throttle]\nrate = 5\n'
     more += '[hooks]\non = ["failed"]\ncommand = ["true"]\n'
     staging = 'name = "orders"\nstaging = "elsewhere"'
     changed = file.read_text().replace('limit = "1s"', 'limit = "3s"').replace('name = "orders"', staging, 1)
@@ -519,6 +520,7 @@ def test_what_the_loop_runs_with_is_as_the_config_is_now(
     assert "far enough" in run("start", "--config", "job.toml").stderr
     _, ports, _, settings, *_ = seen
     assert (settings.interval_ms, settings.target_ms, settings.retry_limit_ms) == (7_000, 9_000, 3_000)
+    assert settings.fill_rows == 7
     assert ports.stager.folder(1, "a").startswith(str(folder / "elsewhere"))
     assert [(one.verb, one.rate) for one in catalog.job("orders").waiting] == [("throttle", 5.0)]
     assert configs.stored_hooks(catalog.definition("orders").config).command == ["true"]

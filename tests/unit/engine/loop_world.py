@@ -14,8 +14,9 @@ from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, Settings
-from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.recovery import recover, unfilled
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Command, Control, JobState, Verb
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.plan import EpochPlan
@@ -163,6 +164,7 @@ class World:
         self.commits: list[Later] = []
         self.settings = settings
         self.per_epoch = per_epoch
+        self.derived: tuple[Derived, ...] = ()
         steady = Steady()
         self.upstream = Upstream(steady, self.wall_ms, trace=self.trace)
         self.upstream.splits = [[(k, 1000 + k) for k in range(rows)]] if rows else []
@@ -181,7 +183,7 @@ class World:
     def open(self) -> None:
         """A new runner: recovered, its loop not started."""
         self.store.token += 1
-        self.job = Job("j", self.store.token, TABLES, "{}")
+        self.job = Job("j", self.store.token, TABLES, "{}", derived=self.derived)
         self.loop = self.loop_from(recover(self.job, self.store, self.sink, self.stager, self.wall_ms()))
         self.trace.clear()
 
@@ -200,7 +202,8 @@ class World:
             lambda: self.now_ms,
         )
         meter = Meter("j", self.settings.interval_ms)
-        loop = Orchestrator(self.job, ports, self.strategy, self.settings, start, meter)
+        waits = unfilled(self.job, self.sink)
+        loop = Orchestrator(self.job, ports, self.strategy, self.settings, start, meter, waits)
         loop._sizes = Sizes(self.settings.target_ms, Sizer(self.per_epoch), Sizer(self.per_epoch))
         return loop
 

@@ -1,0 +1,155 @@
+"""What a sink must do that fills derived tables range by range: beside `SqlDerivedContract`."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from derived_contract import Query, past, there
+from sink_epochs import Epochs, Row, a_table
+
+from backfill_cli.contracts import EpochCommit, Sink
+from backfill_cli.model.derived import Derived
+from backfill_cli.sinks.sql.derived import SqlDerives
+
+COUNTED = "SELECT name, count(*) AS n, sum(id) AS ids FROM orders GROUP BY 1"
+JOINED = (
+    "SELECT o.id, o.name, i.name AS item FROM orders o LEFT JOIN items i ON i.id = o.id "
+    "WHERE o.name <> 'gone' OR FALSE -- both"
+)
+LATEST = "SELECT id % 3 AS k, max(id) AS last FROM orders GROUP BY 1"
+SELECTS = {
+    "counted": Derived("counted", "counted", ("name",), COUNTED),
+    "all_of_it": Derived("all_of_it", "all_of_it", (), "SELECT count(name) AS n, sum(id) AS ids FROM orders"),
+    "joined": Derived("joined", "joined", ("id",), JOINED),
+    "pairs": Derived(
+        "pairs",
+        "pairs",
+        ("name",),
+        "SELECT i.name, count(*) AS n, sum(o.id) AS ids FROM orders o, items AS i WHERE i.id = o.id GROUP BY 1",
+    ),
+    "by_id": Derived(
+        "by_id", "by_id", ("id",), "SELECT id, max(name) AS name, min(id) AS i FROM orders GROUP BY id"
+    ),
+    "latest": Derived("latest", "latest", ("k",), LATEST),
+}
+RANGED = {"counted", "all_of_it", "joined", "pairs", "by_id"}
+"""Those that are filled range by range; the others by one SELECT."""
+NAMES: tuple[str | None, ...] = ("a", "b", "c", "gone", None)
+
+
+def expected(name: str, orders: dict[int, str | None], items: dict[int, str | None]) -> list[tuple[Any, ...]]:
+    """What the derived table must hold, in plain Python."""
+    found: list[tuple[Any, ...]]
+    if name == "counted":
+        found = [
+            (of, len(ids), sum(ids))
+            for of in set(orders.values())
+            for ids in [[key for key, value in orders.items() if value == of]]
+        ]
+    elif name == "all_of_it":
+        found = [(sum(value is not None for value in orders.values()), sum(orders) if orders else None)]
+    elif name == "joined":
+        found = [(key, value, items.get(key)) for key, value in orders.items() if value not in ("gone", None)]
+    elif name == "pairs":
+        found = [
+            (of, len(ids), sum(ids))
+            for of in set(items.values())
+            if (ids := [key for key in orders if key in items and items[key] == of])
+        ]
+    elif name == "by_id":
+        found = [(key, value, key) for key, value in orders.items()]
+    else:
+        found = [(k, max(ids)) for k in range(3) if (ids := [key for key in orders if key % 3 == k])]
+    return sorted(found, key=repr)
+
+
+class FillingContract:
+    """Fixtures to provide: `sink`, `epochs` as of `SinkContract`; `query`."""
+
+    @pytest.fixture
+    def world(self, sink: Sink, epochs: Epochs, query: Query) -> "World":
+        return World(sink, epochs, query)
+
+    @pytest.mark.parametrize("name", SELECTS)
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_derived_table_is_filled_range_by_range_while_its_tables_change(
+        self, world: "World", monkeypatch: pytest.MonkeyPatch, name: str, seed: int
+    ) -> None:
+        self._small(world.sink, monkeypatch)
+        random, derived = Random(f"{name} {seed}"), SELECTS[name]
+        world.begin(derived, {key: random.choice(NAMES) for key in range(1, 13)}, {3: "x", 4: "y", 9: None})
+        commits = 0
+        while not world.filled(name):
+            assert not there(world.query, name), "nobody takes a part of it for the whole"
+            world.change(random)
+            commits += 1
+            assert commits < 9
+        assert (commits > 2) == (name in RANGED)
+        for _ in range(4):
+            assert world.held(derived) == expected(name, world.orders, world.items)
+            world.change(random)
+        assert world.held(derived) == expected(name, world.orders, world.items)
+        assert not world.ours()
+
+    def _small(self, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert isinstance(sink.extras.derives, SqlDerives)
+        monkeypatch.setattr(type(sink.extras.derives), "is_cheap", lambda *_: True)
+        monkeypatch.setattr(type(sink.extras.derives), "size", lambda *_: 12)
+
+
+class World:
+    """Two tables, changed at random; each commit fills a range of what it can."""
+
+    def __init__(self, sink: Sink, epochs: Epochs, query: Query) -> None:
+        self.sink, self.epochs, self.query = sink, epochs, query
+        self.orders: dict[int, str | None] = {}
+        self.items: dict[int, str | None] = {}
+        self.derived: tuple[Derived, ...] = ()
+        self.fill_rows: int | None = 3
+
+    def begin(self, derived: Derived, orders: dict[int, str | None], items: dict[int, str | None]) -> None:
+        derives = self.sink.extras.derives
+        assert derives is not None
+        self.epochs.tables = (*self.epochs.tables, a_table("items"))
+        self.sink.prepare(self.epochs.job, self.epochs.tables, into_existing=False)
+        self.derived = (derived,)
+        derives.prepare(self.epochs.job, self.derived, self.epochs.tables)
+        self.orders, self.items = dict(orders), dict(items)
+        for of, rows in (("orders", orders), ("items", items)):
+            snapshot = self.epochs.next(inserts=_rows(rows), of=of)
+            self.sink.commit(replace(snapshot, derived=self.derived, fill_rows=self.fill_rows))
+
+    def change(self, random: Random) -> None:
+        of = random.choice(("orders", "items"))
+        held = self.orders if of == "orders" else self.items
+        keys = random.sample(range(1, 16), 4)
+        upserts = {key: random.choice(NAMES) for key in keys[:3]}
+        gone = [key for key in keys[3:] if key in held]
+        self.commit(self.epochs.next(upserts=_rows(upserts), deletes=gone, of=of))
+        held |= upserts
+        for key in gone:
+            held.pop(key, None)
+
+    def commit(self, commit: EpochCommit) -> None:
+        self.sink.commit(replace(past(commit, *self.derived), fill_rows=self.fill_rows))
+
+    def filled(self, name: str) -> bool:
+        return self.sink.committed(self.epochs.job)[name].epoch > 0
+
+    def held(self, derived: Derived) -> list[tuple[Any, ...]]:
+        found = [tuple(map(_plain, row)) for row in self.query(f"SELECT * FROM {derived.target}")]
+        return sorted(found, key=repr)
+
+    def ours(self) -> list[str]:
+        """Tables of ours that hold rows of a derived table that is being filled."""
+        named = "SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%backfill_fills_%'"
+        return [name for (name,) in self.query(named)]
+
+
+def _rows(rows: dict[int, str | None]) -> list[Row]:
+    return [{"id": key, "name": name} for key, name in rows.items()]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else int(value)
