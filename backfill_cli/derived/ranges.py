@@ -48,10 +48,13 @@ def parted(one: Maintained, adds: bool) -> Iterator[Parted]:
     for at, leaf in enumerate(query.leaves):
         if at in missing or not isinstance(base := leaf.source, Base) or not base.key:
             continue
-        column = one.engine.quoted(base.key[0])
-        name, sql = leaf.columns[base.columns.index(base.key[0])]
+        named = [one.engine.name(column, True) for column in base.columns]
+        column = one.engine.name(base.key[0], True)
+        if column not in named:
+            continue
+        name, sql = leaf.columns[named.index(column)]
         if adds or _keeps_together(query, leaf.name, name):
-            yield Parted(base, column, f"{leaf.qualifier}.{sql}")
+            yield Parted(base, one.engine.quoted(column), f"{leaf.qualifier}.{sql}")
 
 
 def _keeps_together(query: Select, leaf: str, column: str) -> bool:

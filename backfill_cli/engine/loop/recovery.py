@@ -31,8 +31,9 @@ def recover(
     """Brings sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
 
     mutations: the ledger's entry for an epoch that was promised. fills: derived tables that wait for nothing but a
-    commit have one, as nothing else may follow. fill_rows: see `EpochCommit`. Fences first, so that a commit of an
-    older runner either is in the marker already or will never be. Raises StateConflict when one side was restored
+    commit have one, as nothing else may follow, which in a sink with transactions the loop sees to. fill_rows: see
+    `EpochCommit`. Fences first, so that a commit of an older runner either is in the marker already or will never
+    be. Raises StateConflict when one side was restored
     to an older point, or when staged files are damaged and only some tables have the epoch; Fatal when the sink
     can never take the promised epoch, which is then withdrawn.
     """

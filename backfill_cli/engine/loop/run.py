@@ -403,9 +403,10 @@ class _Run:
         upstream, stager, spooled = resources.with_retries(
             lambda: self._parts(store, definition, config, resources)
         )
-        job, fill_rows = job_of(definition, claim.token), config.barrier.fill_rows
+        job, fill_rows, sink = job_of(definition, claim.token), config.barrier.fill_rows, resources.sink
+        transactional = sink.capabilities.transactional  # then the loop fills derived tables, with what it reads
         recovered = resources.with_retries(
-            lambda: recover(job, store, resources.sink, stager, _now_ms(), found, fill_rows=fill_rows)
+            lambda: recover(job, store, sink, stager, _now_ms(), found, not transactional, fill_rows)
         )
         if spooled is not None:
             resources.with_retries(lambda: spooled.take_up(recovered.committed, store.spooled()))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import EpochCommit, own
-from backfill_cli.derived.contributions import Contributions, contributions
+from backfill_cli.derived.contributions import Contributions, contributions, is_key
 from backfill_cli.derived.query import bases_of
 from backfill_cli.derived.ranges import Parted, limited, parted
 from backfill_cli.derived.rows import Maintained
@@ -75,9 +75,16 @@ class Filling:
         if not self.derives.tables(self.state).exists(side):
             return False
         part = self._part(one, fill, side)
-        if part is not None:
-            self.parts[one.derived.name] = part
-        return part is not None
+        if part is None or self._is_altered(part):
+            return False
+        self.parts[one.derived.name] = part
+        return True
+
+    def _is_altered(self, part: Part) -> bool:
+        """Whether somebody has dropped, renamed or added a column."""
+        wanted, named = part.one.columns if part.added is None else part.added.columns, part.one.engine.name
+        held = self.derives.columns(self.state, part.side.sql)
+        return {named(name, True) for name, _ in held} != {named(name, True) for name in wanted}
 
     def _part(self, one: Maintained, fill: Fill, side: Target) -> Part | None:
         by = next((by for by in parted(one, fill.adds) if by.sql == fill.by), None)
@@ -171,18 +178,23 @@ class Filling:
     def _planned(self, one: Maintained, rows: int) -> tuple[Fill, Maintained] | None:
         derives, state = self.derives, self.state
         # changes of a derived table reach a bag in two steps, which nothing here tells apart
+        sizes = {base.name: derives.size(state, base.sql) for base in bases_of(one.query)}
+        if max(sizes.values()) < 2 * rows:
+            return None
         adds = not isinstance(added_to(state.con, one), str)
         if adds and not {table.name for table in (*self.commit.tables, *self.commit.aside)}.issuperset(one.reads):
             return None
-        ways = list(parted(one, adds))
+        ways = {by.base.name: by for by in parted(one, adds)}
         if not ways:
             return None
-        sizes = {base.name: derives.size(state, base.sql) for base in bases_of(one.query)}
-        by = max(ways, key=lambda way: sizes[way.base.name])
+        by = ways[max(ways, key=lambda name: sizes[name])]
+        kind = self._kind(one, by)
+        if kind is None:
+            return None
         total = sizes[by.base.name]
         several = min(total // rows, MOST)
         while several >= 2:
-            bounds = self._bounds(by, several)
+            bounds = self._bounds(by, kind, several)
             if not bounds:
                 return None
             ranges = by.ranges(bounds)
@@ -199,14 +211,16 @@ class Filling:
             several //= 2
         return None
 
-    def _bounds(self, by: Parted, several: int) -> tuple[str, ...]:
+    def _kind(self, one: Maintained, by: Parted) -> str | None:
+        """The type of the column by which ranges are made; None if its values may not be what is written of them."""
+        held = self.derives.columns(self.state, by.base.sql)
+        kinds = [kind for name, kind in held if one.engine.quoted(one.engine.name(name, True)) == by.column]
+        return kinds[0] if kinds and (is_key(kinds[0]) or kinds[0].lower() == "numeric") else None
+
+    def _bounds(self, by: Parted, kind: str, several: int) -> tuple[str, ...]:
         """SQL of values between the ranges, each greater than the one before."""
-        derives, state = self.derives, self.state
-        (kind,) = [
-            k for name, k in derives.columns(state, by.base.sql) if derives.dialect.quoted(name) == by.column
-        ]
         shares = [at / several for at in range(1, several)]
-        texts = derives.quantiles(state, by.base.sql, by.column, shares)
+        texts = self.derives.quantiles(self.state, by.base.sql, by.column, shares)
         return tuple(f"CAST({literal(text)} AS {kind})" for text in texts)
 
     def _select(self, of: Maintained, adds: bool) -> str:
