@@ -212,7 +212,7 @@ class Filling:
         return None
 
     def _kind(self, one: Maintained, by: Parted) -> str | None:
-        """The type of the column by which ranges are made; None if its values may not be what is written of them."""
+        """The type of the column by which ranges are made; None if values may not be what is written of them."""
         held = self.derives.columns(self.state, by.base.sql)
         kinds = [kind for name, kind in held if one.engine.quoted(one.engine.name(name, True)) == by.column]
         return kinds[0] if kinds and (is_key(kinds[0]) or kinds[0].lower() == "numeric") else None
