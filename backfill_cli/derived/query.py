@@ -144,19 +144,20 @@ def _all_computed(query: Select | All) -> Iterator[Select]:
 def bases_of(query: Select | All) -> Iterator[Base]:
     """The tables that it reads, in the order of their first appearance."""
     seen = set()
-    for base in _all_bases(query):
+    for base in each_base_of(query):
         if base.name not in seen:
             seen.add(base.name)
             yield base
 
 
-def _all_bases(query: Select | All) -> Iterator[Base]:
+def each_base_of(query: Select | All) -> Iterator[Base]:
+    """The same as often as it reads them."""
     for branch in query.branches:
         for leaf in branch.leaves:
             if isinstance(leaf.source, Base):
                 yield leaf.source
             elif isinstance(leaf.source, (Select, All)):
-                yield from _all_bases(leaf.source)
+                yield from each_base_of(leaf.source)
 
 
 def missing_leaves(select: Select) -> list[int]:

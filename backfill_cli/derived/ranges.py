@@ -10,8 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from backfill_cli.derived.query import Select, bases_of
-from backfill_cli.derived.reach import missing_leaves
+from backfill_cli.derived.query import Select, bases_of, missing_leaves
 from backfill_cli.derived.rows import Maintained, maintained
 from backfill_cli.model.derived import Base
 

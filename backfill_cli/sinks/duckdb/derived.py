@@ -1,7 +1,7 @@
 """Derived tables in the DuckDB file."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -147,14 +147,12 @@ class DuckDBDerives(SqlDerives[State]):
         return [value for (value,) in found if value is not None]
 
     def is_cheap(
-        self, state: State, by: "Parted", bounds: Sequence[str], sizes: Mapping[str, int], whole: str, middle: str
+        self, state: State, by: "Parted", bounds: Sequence[str], rows: int, others: int, whole: str, middle: str
     ) -> bool:
         """Each range reads the other tables again, and the parts of its own whose least and greatest values do not
         rule them out.
         """
-        total = sum(sizes.values())
-        others = total - sizes[by.base.name]
-        if len(bounds) * others > DEARER * total:
+        if len(bounds) * others > DEARER * (rows + others):
             return False
         groups = (
             f"SELECT min({by.column}) AS {own.AT}, max({by.column}) AS {own.LAST} FROM {by.base.sql} "

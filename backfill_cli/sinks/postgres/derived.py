@@ -194,7 +194,7 @@ class PostgresDerives(SqlDerives[State]):
         return [value for (value,) in found if value is not None]
 
     def is_cheap(
-        self, state: State, by: "Parted", bounds: Sequence[str], sizes: Mapping[str, int], whole: str, middle: str
+        self, state: State, by: "Parted", bounds: Sequence[str], rows: int, others: int, whole: str, middle: str
     ) -> bool:
         """By the planner's costs."""
         once, each = (self._plan(state, select)["Total Cost"] for select in (whole, middle))

@@ -270,11 +270,12 @@ class SqlDerives(Derives, Generic[S]):
 
     @abstractmethod
     def is_cheap(
-        self, state: S, by: "Parted", bounds: Sequence[str], sizes: Mapping[str, int], whole: str, middle: str
+        self, state: S, by: "Parted", bounds: Sequence[str], rows: int, others: int, whole: str, middle: str
     ) -> bool:
-        """Whether all ranges together cost little more than a SELECT. sizes: rows, of all tables that it reads.
+        """Whether all ranges together cost little more than a SELECT. rows: of the table whose ranges are taken.
 
-        whole, middle: SQL of all ranges, and of one of them. bounds: SQL, between the ranges.
+        others: rows of all else that it reads. whole, middle: SQL of all ranges, and of one of them. bounds: SQL,
+        between the ranges.
         """
 
     def _require_steady(self, state: S, one: "Maintained") -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import EpochCommit, own
 from backfill_cli.derived.contributions import Contributions, contributions, is_key
-from backfill_cli.derived.query import bases_of
+from backfill_cli.derived.query import bases_of, each_base_of
 from backfill_cli.derived.ranges import Parted, limited, parted
 from backfill_cli.derived.rows import Maintained
 from backfill_cli.errors import UsageError
@@ -192,6 +192,7 @@ class Filling:
         if kind is None:
             return None
         total = sizes[by.base.name]
+        others = sum(sizes[base.name] for base in each_base_of(one.query)) - total
         several = min(total // rows, MOST)
         while several >= 2:
             bounds = self._bounds(by, kind, several)
@@ -205,7 +206,7 @@ class Filling:
             except UsageError:  # a value of the key that cannot be written as it stands
                 return None
             whole, middle = self._select(one, adds), self._select(parts[len(parts) // 2], adds)
-            if derives.is_cheap(state, by, bounds, sizes, whole, middle):
+            if derives.is_cheap(state, by, bounds, total, others, whole, middle):
                 told = self._side(one).sql, self._digest(one), by.base.name, by.sql, bounds, adds
                 return Fill(*told, done=1, rows=total, epoch=self.commit.epoch), parts[0]
             several //= 2
