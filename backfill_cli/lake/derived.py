@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTable, derived_table, own
 from backfill_cli.contracts.refusals import same_target
@@ -45,8 +45,8 @@ _KEPT = ("byte", "short", "integer", "long", "float", "double", "string", "binar
 _FLOATS = ("float", "double")
 _COLLATIONS = "__COLLATIONS"
 """In the metadata of a column that has one."""
-Frames = Mapping[str, Callable[[], DataFrame]]
-"""By a base's name, its rows."""
+_Described = tuple[tuple[tuple[Derived, ...], tuple[SinkTable, ...]], "tuple[tuple[Maintained, SinkTable], ...]"]
+"""What was described last, and as what."""
 
 
 def bases(tables: Sequence[SinkTable]) -> tuple[Base, ...]:
@@ -112,6 +112,7 @@ class LakeDerives(Derives):
 
     def __init__(self, lake: "LakeSink") -> None:
         self._lake = lake
+        self._last: _Described | None = None
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -172,8 +173,10 @@ class LakeDerives(Derives):
         self, derived: Sequence[Derived], tables: Sequence[SinkTable]
     ) -> "Iterator[tuple[Maintained, SinkTable]]":
         """Each derived table with its columns, over empty views of all that it can read."""
-        from backfill_cli.derived.spark import require_known
+        from backfill_cli.derived.spark import require_known, require_no_moment
 
+        self._last = None
+        seen = [columns_of(table.schema) for table in tables]
         for base in bases(tables):
             schema = next(table.schema for table in tables if table.name == base.name)
             self.empty(columns_of(schema)).createOrReplaceTempView(base.sql)
@@ -182,10 +185,21 @@ class LakeDerives(Derives):
             with explained(one.derived.name):
                 schema = self.select(one.text).schema.json()
             require_known(one.derived)
+            require_no_moment(one.derived, seen)
             table = table_of(one, schema)
             _require_types(table)
             self.empty(columns_of(schema)).createOrReplaceTempView(views[one.derived.name])
+            seen.append(columns_of(schema))
             yield one, table
+
+    def described_as_before(
+        self, derived: Sequence[Derived], tables: Sequence[SinkTable]
+    ) -> "Sequence[tuple[Maintained, SinkTable]]":
+        """As `described`, once as long as tables and SELECTs stay as they are; the views can have rows."""
+        told = tuple(derived), tuple(tables)
+        if self._last is None or self._last[0] != told:
+            self._last = told, tuple(self.described(derived, tables))
+        return self._last[1]
 
     def select(self, text: str) -> DataFrame:
         return self.spark.sql(text)
@@ -405,8 +419,7 @@ def _require_types(table: SinkTable) -> None:
     own.refuse_fields(f"derived table {table.name!r}", _fields(table.schema))
     for name, one in columns_of(table.schema).items():
         kind = one["type"]
-        plain = isinstance(kind, str) and (kind in _KEPT or kind == "timestamp_ntz" or kind.startswith("decimal("))
-        if not plain:
+        if not is_plain(one):
             what = f"column {name!r} is {shown(kind)}, which a derived table cannot have in a lake"
             raise refusal(table.name, what, "CAST it to a plain type, or leave it out")
         if _COLLATIONS in one.get("metadata", {}):
@@ -415,6 +428,12 @@ def _require_types(table: SinkTable) -> None:
         if name in table.key and kind in _FLOATS:
             what = f"key column {name!r} is {shown(kind)}: floating-point numbers identify no row"
             raise refusal(table.name, what, "CAST it to a decimal in derived.sql")
+
+
+def is_plain(column: Mapping[str, Any]) -> bool:
+    """Whether its type is one of whose values Spark knows which are equal."""
+    kind = column["type"]
+    return isinstance(kind, str) and (kind in _KEPT or kind == "timestamp_ntz" or kind.startswith("decimal("))
 
 
 def _fields(schema: str) -> list[dict[str, object]]:

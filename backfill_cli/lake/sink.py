@@ -93,8 +93,15 @@ class LakeSink(Sink):
         """As `commit`, for one table."""
 
     @abstractmethod
-    def rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
-        """All rows of a table at a version, see `Reads`."""
+    def rows(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        claim: Claim,
+        version: int | None,
+        files: Collection[str] | None = None,
+    ) -> DataFrame:
+        """All rows of a table at a version, see `Reads`; or those in these files, named as in `moved`."""
 
     @abstractmethod
     def columns_at(self, table: SinkTable) -> Columns | None:
@@ -113,10 +120,11 @@ class LakeSink(Sink):
         """Raises for a table's place that another job, or another table of the job, has."""
 
     @abstractmethod
-    def only_ours(self, job: str, claim: Claim, since: int | None, now: int | None) -> bool:
-        """Whether all commits after the version `since`, up to `now`, are the job's, or changed no row.
+    def moved(self, job: str, claim: Claim, since: int | None, now: int | None) -> frozenset[str] | None:
+        """The data files between two versions, if somebody else changed rows after `since`, up to `now`.
 
-        False if the table's history does not show it.
+        All in which the versions differ are among them. Empty if all commits in between are the job's, or changed
+        no row; None if the table's history does not show it.
         """
 
     @abstractmethod
@@ -233,7 +241,13 @@ class LakeSink(Sink):
             self._state(job).leave(tables)
 
     def saved(self, job: str) -> SavedJob | None:
-        markers = self.committed(job)
+        """As the job's tables have it. A derived table can be behind: who rebuilds the catalog has it filled."""
+        claims = self.claims(job)
+        markers = {
+            name: marker
+            for name, marker in self.committed(job).items()
+            if name not in claims or not claims[name].derived
+        }
         marker = self._state(job).at_one_epoch(markers) if markers else None
         return None if marker is None else self._state(job).saved(marker)
 

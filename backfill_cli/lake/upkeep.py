@@ -9,9 +9,10 @@ changed rows of a table in between, the derived table is filled whole.
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSelector
 
@@ -22,16 +23,24 @@ from backfill_cli.errors import RETRIED, BackfillError, BadData, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.formats.frames import reader
 from backfill_cli.formats.listing import place
-from backfill_cli.lake.derived import LakeDerives, bases, record_of, refused_by_spark, require_unique, views_of
+from backfill_cli.lake.derived import (
+    LakeDerives,
+    bases,
+    is_plain,
+    record_of,
+    refused_by_spark,
+    require_unique,
+    views_of,
+)
 from backfill_cli.lake.merge import changes as staged_changes
 from backfill_cli.lake.merge import inserts as staged_inserts
 from backfill_cli.lake.state import Claim, JobState
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
-from backfill_cli.model.schema import Columns, columns_of, field, names_of
+from backfill_cli.model.schema import Columns, columns_of, names_of
 from backfill_cli.spark.api import DataFrame, F
-from backfill_cli.spark.names import backticked
+from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
     from backfill_cli.derived.rows import Maintained
@@ -61,7 +70,10 @@ class Keeping:
         self.views = {base.name: base.sql for base in bases(self.tables)} | dict(views_of(commit.derived))
         self.claims = lake.claims(commit.job)
         self.now: dict[str, Now] = {}
+        self._frames: dict[tuple[str, int | None], DataFrame] = {}
         self.changed: dict[str, str | None] = {}  # by table, its changed keys as a relation: see `derived.reach`
+        self.kept = frozenset(one.name for one in commit.derived)
+        self.others: dict[str, frozenset[str]] = {}  # see `LakeSink.moved`, of what the derived table reads
         self.took = Took()
         self.anew: set[str] = set()  # tables of which all rows are other ones
 
@@ -96,8 +108,8 @@ class Keeping:
         for refusal in failed.values():
             raise or_leaves(self.commit.job, refusal)
 
-    def _described(self) -> "list[tuple[Maintained, SinkTable]]":
-        return list(self.derives.described(self.commit.derived, self.tables))
+    def _described(self) -> "Sequence[tuple[Maintained, SinkTable]]":
+        return self.derives.described_as_before(self.commit.derived, self.tables)
 
     def _has(self, now: Now) -> bool:
         return (now.marker.epoch, now.marker.attempt) == (self.commit.epoch, self.commit.attempt)
@@ -164,7 +176,7 @@ class Keeping:
     def _is_lost(self, versions: Versions) -> bool:
         """Whether a version can no longer be read: VACUUM, or an expiry of snapshots, removed its files."""
         return any(
-            not self._is_followed(name, at, identity) or self.lake.fault(self.now[name].claim, at) is not None
+            self._moved(name, at, identity) is None or self.lake.fault(self.now[name].claim, at) is not None
             for name, (at, identity) in versions.items()
         )
 
@@ -178,26 +190,37 @@ class Keeping:
             versions = record.of_epoch(self.commit.prev_epoch)
         else:
             versions = record.of(now.marker) if now.marker.epoch == self.commit.prev_epoch else None
-        if versions is None or not all(self._is_followed(name, *versions[name]) for name in record.reads):
+        if versions is None:
             return None
+        self.others = {}
+        for name in record.reads:
+            moved = self._moved(name, *versions[name])
+            if moved is None or (moved and name in self.kept):
+                return None
+            self.others[name] = moved
         return versions
 
-    def _is_followed(self, name: str, version: int | None, identity: str) -> bool:
-        """Whether only commits of the job changed rows since."""
+    def _moved(self, name: str, version: int | None, identity: str) -> frozenset[str] | None:
+        """See `LakeSink.moved`, since this version; None also if it is not what it was."""
         now = self.now[name]
         try:
             if str(self.lake.identity(now.claim, version)) != identity:
-                return False
-            return version == now.version or self.lake.only_ours(self.commit.job, now.claim, version, now.version)
+                return None
+            if version == now.version:
+                return frozenset()
+            return self.lake.moved(self.commit.job, now.claim, version, now.version)
         except BackfillError:
-            return False
+            return None
 
     def _version(self, now: Now) -> tuple[int | None, str]:
         return now.version, str(self.lake.identity(now.claim, now.version))
 
     def _rows(self, name: str, version: int | None) -> DataFrame:
-        now = self.now[name]
-        return self.lake.rows(self.spark, now.table, now.claim, version)
+        """A version is opened once: to open one costs Spark jobs of its own."""
+        if (name, version) not in self._frames:
+            now = self.now[name]
+            self._frames[name, version] = self.lake.rows(self.spark, now.table, now.claim, version)
+        return self._frames[name, version]
 
     def _show(self, reads: Sequence[str], versions: Mapping[str, int | None]) -> None:
         for name in reads:
@@ -226,6 +249,7 @@ class Keeping:
 
     def _upkeep(self, one: "Maintained", now: Now, record: "Record", before: Versions) -> None:
         changes = {name: self.changed[name] for name in one.reads if name in self.changed}
+        changes |= self._of_others(one, changes, before)
         keys = self._keys(one, changes, before)
         if keys is not None:
             self._tell(one, keys)
@@ -247,10 +271,35 @@ class Keeping:
             self._put(one, now, record, staged, rows.folder)
             return
         changed = self._written(self._net(table, new, old), "changes")
-        ops = self._read(changed, table, {own.OP: field(own.OP, "string")}).where(f"{own.OP} = 'D'")
-        deleted = ops.count() if changed.rows else 0
+        deleted = changed.deletes
         staged = StagedTable(changes=changed.files, changed=changed.rows - deleted, deleted=deleted)
         self._put(one, now, record, staged if changed.rows else StagedTable(), changed.folder)
+
+    def _of_others(
+        self, one: "Maintained", changes: Mapping[str, str | None], before: Versions
+    ) -> Mapping[str, str | None]:
+        """The changed keys of tables in which somebody else changed rows, too: those of rows that differ."""
+        found = dict[str, str | None]()
+        for at, name in enumerate(one.reads):
+            if moved := self.others.get(name):
+                keys = self._differing(self.now[name], before[name][0], moved)
+                if ours := changes.get(name):
+                    keys = keys.unionAll(self.spark.table(ours))
+                written = replace(self._written(keys.distinct(), "others"), columns=columns_of(keys.schema.json()))
+                view = own.numbered(own.CHANGED, len(self.views) * (at + 2))
+                self._keys_in(written).createOrReplaceTempView(view)
+                found[name] = view
+        return found
+
+    def _differing(self, now: Now, before: int | None, files: frozenset[str]) -> DataFrame:
+        """The keys of a table's rows that only one of two versions has; of all in these files, if Spark cannot
+        compare its types."""
+        old, new = (
+            self.lake.rows(self.spark, now.table, now.claim, version, files) for version in (before, now.version)
+        )
+        if all(map(is_plain, columns_of(now.table.schema).values())):
+            old, new = old.exceptAll(new), new.exceptAll(old)
+        return old.unionAll(new).select(*map(quoted, now.table.key))
 
     def _keys(self, one: "Maintained", changes: Mapping[str, str | None], before: Versions) -> "Written | None":
         """The keys that the changes reach, before and after, as a view; None if there are none."""
@@ -261,11 +310,17 @@ class Keeping:
         for versions in ({name: before[name][0] for name in one.reads}, self._after(one)):
             self._show(one.reads, versions)
             frames += [self.spark.sql(select) for select in selects]
-        found = self._written(_union(frames).toDF(*one.key_columns).distinct(), "keys")
+        keys = _union(frames).toDF(*one.key_columns).distinct()
+        found = replace(self._written(keys, "keys"), columns=columns_of(keys.schema.json()))
         if not found.rows:
             return None
-        self.spark.read.parquet(*found.paths).createOrReplaceTempView(own.numbered(own.KEYS, 0))
+        self._keys_in(found).createOrReplaceTempView(own.numbered(own.KEYS, 0))
         return found
+
+    def _keys_in(self, keys: "Written") -> DataFrame:
+        if not keys.files:
+            return self.derives.empty(keys.columns)
+        return reader(self.spark, keys.columns).parquet(*keys.paths)
 
     def _types(self, one: "Maintained") -> list[str]:
         return self.derives.types(one, self.views[one.derived.name])
@@ -277,7 +332,7 @@ class Keeping:
             return
         renamed = [F.col(column).alias(name) for name, column in zip(one.pushed, one.key_columns, strict=True)]
         view = own.numbered(own.CHANGED, len(self.tables) + list(self.views).index(one.derived.name))
-        self.spark.read.parquet(*keys.paths).select(*renamed).createOrReplaceTempView(view)
+        self._keys_in(keys).select(*renamed).createOrReplaceTempView(view)
         self.changed[one.derived.name] = view
 
     def _select(self, text: str, table: SinkTable) -> DataFrame:
@@ -305,18 +360,22 @@ class Keeping:
         folder = f"{self.commit.folder.rstrip('/')}/derived/{uuid.uuid4().hex[:12]}"
         rows.write.parquet(f"{folder}/{what}")
         at = place(f"{folder}/{what}", "")
-        files, count = [], 0
+        files, count, deletes = [], 0, 0
         for info in sorted(at.fs.get_file_info(FileSelector(at.folder)), key=lambda info: str(info.path)):
             if info.base_name.endswith(".parquet") and not info.base_name.startswith(("_", ".")):
                 with at.fs.open_input_file(info.path) as opened:
-                    rows_in = pq.read_metadata(opened).num_rows
+                    file = pq.ParquetFile(opened)
+                    rows_in = file.metadata.num_rows
+                    if own.OP in file.schema_arrow.names:  # one column, which needs no Spark job
+                        for batch in file.iter_batches(columns=[own.OP]):
+                            deletes += pc.sum(pc.equal(batch.column(0), "D")).as_py() or 0
                 if rows_in:
                     files.append(StagedFile(f"{what}/{info.base_name}", info.size))
                     count += rows_in
-        return Written(folder, tuple(files), count)
+        return Written(folder, tuple(files), count, deletes)
 
-    def _read(self, written: "Written", table: SinkTable, more: Columns | None = None) -> DataFrame:
-        columns = {**(more or {}), **columns_of(table.schema)}
+    def _read(self, written: "Written", table: SinkTable) -> DataFrame:
+        columns = columns_of(table.schema)
         if not written.files:
             return self.derives.empty(columns)
         return reader(self.spark, columns).parquet(*written.paths)
@@ -350,11 +409,16 @@ class Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """folder: of the files, whose paths are relative to it."""
+    """folder: of the files, whose paths are relative to it. deletes: how many of the rows are some, by own.OP.
+
+    columns: of the rows, where they are asked for.
+    """
 
     folder: str
     files: tuple[StagedFile, ...]
     rows: int
+    deletes: int = 0
+    columns: Columns = field(default_factory=dict)
 
     @property
     def paths(self) -> list[str]:

@@ -157,7 +157,16 @@ class LakeDerivedContract(DerivedContract):
         query("DELETE FROM items WHERE id = 2")
         sink.commit(past(epochs.next(upserts=rows((1, "d"))), *paired))
         self._agree(query)
-        assert fills == ["pairs", "by_item"]
+        query("INSERT INTO items VALUES (1, 'theirs'), (5, 'nobody''s')")
+        query("INSERT INTO orders VALUES (5, 'theirs')")
+        sink.commit(past(epochs.next(upserts=rows((2, "e"))), *paired))
+        self._agree(query)
+        query("UPDATE items SET name = 'x' WHERE id = 5")
+        query("DELETE FROM orders WHERE id = 2")
+        compact("items")
+        sink.commit(past(epochs.next(deletes=[99]), *paired))
+        self._agree(query)
+        assert not fills
         sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), *paired))
         self._agree(query)
 
@@ -217,6 +226,16 @@ class LakeDerivedContract(DerivedContract):
             ),
             ("SELECT name COLLATE UTF8_LCASE AS name FROM orders", "has a collation", "use a function"),
             ("SELECT name, DATE 'today' AS n FROM orders", "moment", "use a column"),
+            ("SELECT name, CAST(concat('to', 'day') AS DATE) AS n FROM orders", "'today'", "write it as one text"),
+            ("SELECT name, CAST('to' 'day' AS DATE) AS n FROM orders", "two pieces", "write it as one text"),
+            ("SELECT name, CAST('no' || 'w' AS TIMESTAMP) AS n FROM orders", "'today'", "write it as one text"),
+            ("SELECT name, year(CAST(X'6E6F77' AS STRING)) AS n FROM orders", "'today'", "write it as one text"),
+            ("SELECT name, hour(lpad('w', 3, 'no')) AS n FROM orders", "'today'", "write it as one text"),
+            ("SELECT name, TIMESTAMP '10:00:00' AS n FROM orders", "current day", "write a whole date"),
+            ("SELECT name, CAST(name AS TIMESTAMP) AS n FROM orders", "current day", "say its format"),
+            ("SELECT name, max(name)::timestamp AS n FROM orders GROUP BY 1", "current day", "say its format"),
+            ("SELECT name, to_timestamp(concat(name, ':00')) AS n FROM orders", "current day", "say its format"),
+            ("SELECT name, try_to_timestamp(name) AS n FROM orders", "current day", "say its format"),
             ("SELECT name, 'a\\'b' AS n FROM orders", r"not taken in Spark's SQL", "write the SELECT without it"),
             ("SELECT name, r'a' AS n FROM orders", "a raw string", "write it as a string"),
             ("SELECT CAST(id AS double) AS name FROM orders", "identify no row", "CAST it to a decimal"),

@@ -3,7 +3,7 @@
 Rows are applied in plain Python, which shares nothing with the MERGE of a format.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,14 @@ class MemoryLake(LakeSink):
         held.versions.append(rows)
         held.markers.append((claim.id, Marker(commit.epoch, commit.token, commit.attempt)))
 
-    def rows(self, spark: "SparkSession", table: SinkTable, claim: Claim, version: int | None) -> "DataFrame":
+    def rows(
+        self,
+        spark: "SparkSession",
+        table: SinkTable,
+        claim: Claim,
+        version: int | None,
+        files: Collection[str] | None = None,
+    ) -> "DataFrame":
         held = self.tables[claim.place].versions[version or 0]
         schema = struct_type(columns_of(table.schema))
         return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in held], schema)
@@ -109,8 +116,8 @@ class MemoryLake(LakeSink):
     def refuse_other_job(self, job: str, table: SinkTable) -> None:
         """Nobody else is here."""
 
-    def only_ours(self, job: str, claim: Claim, since: int | None, now: int | None) -> bool:
-        return True
+    def moved(self, job: str, claim: Claim, since: int | None, now: int | None) -> frozenset[str] | None:
+        return frozenset()
 
     def begin(self, job: str, table: str, claim: Claim) -> None:
         """A table without a marker is at epoch 0."""

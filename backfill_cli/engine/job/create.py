@@ -1,7 +1,7 @@
 """The definition of a job: created once from a config, or rebuilt from its sink."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from backfill_cli.catalog import Catalog, wall_clock_ms
@@ -15,8 +15,9 @@ from backfill_cli.engine.job.ownership import owning, require_lost, take
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import nothing_follows, present, require_same, strategy_of
 from backfill_cli.errors import RESTORE, StateConflict, command
-from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.checkpoint import Checkpoint, Marker
 from backfill_cli.model.codec import decode
+from backfill_cli.model.derived import derived_in
 from backfill_cli.model.job import Control
 from backfill_cli.model.upstream import Pin
 
@@ -132,5 +133,23 @@ def rebuild(name: str, catalog: Catalog, config: JobConfig, resources: Resources
     markers = resources.with_retries(lambda: resources.sink.committed(name))
     token = max((marker.token for marker in markers.values()), default=saved.checkpoint.token)
     checkpoint = replace(saved.checkpoint, plan=None, staged=None)
+    _fill_behind(name, definition, checkpoint, markers, resources)
     catalog.rebuild(definition, checkpoint, control, token, lock)
     resources.with_retries(lambda: take(name, catalog, resources.sink, held))
+
+
+def _fill_behind(
+    name: str, definition: JobDefinition, saved: Checkpoint, markers: Mapping[str, Marker], resources: Resources
+) -> None:
+    """Derived tables that a kill left behind the others are filled: what they lack only the lost catalog knew."""
+    if resources.sink.capabilities.transactional:
+        return
+    behind = [
+        one
+        for one in derived_in(definition.config)
+        if (marker := markers.get(one.name)) and marker.epoch not in (0, saved.epoch)
+    ]
+    if behind:
+        assert resources.sink.extras.derives is not None
+        derives = resources.sink.extras.derives
+        resources.with_retries(lambda: derives.renew(name, behind))

@@ -33,6 +33,7 @@ _BYTES_A_CHANGE = 60
 """A guess for writers that record no metrics. It only affects the size of epochs."""
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(?:parquet|json)")
+_PLAIN_NAME = re.compile(r"[\w.=-]+", re.ASCII)
 AHEAD = 8
 """Versions that are looked for after one that is missing: a look costs 2 µs on a disk, a request on a store."""
 
@@ -138,6 +139,24 @@ def wrote_no_row(where: "Where", version: int, app: str) -> bool:
         return True
     moved = [one[name] for one in actions for name in ("add", "remove") if name in one]
     return not any(one.get("dataChange", True) for one in moved)
+
+
+def moved_files(where: "Where", versions: Iterable[int]) -> frozenset[str] | None:
+    """The names of the files that these versions added or removed, or gave a deletion vector.
+
+    None if the log does not tell, if a version changed more than rows, or for names that could be spelled twice.
+    """
+    names = set[str]()
+    for version in versions:
+        try:
+            actions = _actions(where, version)
+        except (OSError, ValueError):
+            return None
+        if any("metaData" in one or "protocol" in one for one in actions):
+            return None
+        paths = [str(one[name]["path"]) for one in actions for name in ("add", "remove") if name in one]
+        names |= {posixpath.basename(urlsplit(path).path) for path in paths}
+    return frozenset(names) if all(map(_PLAIN_NAME.fullmatch, names)) else None
 
 
 def changed_files(where: "Where", versions: Iterable[int]) -> list[Stored]:

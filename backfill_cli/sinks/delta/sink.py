@@ -4,7 +4,7 @@ Reading order: `tables` locates the tables and creates what is missing, `marks` 
 for one runner, `apply` writes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from deltalake.transaction import AddAction
@@ -16,7 +16,7 @@ from backfill_cli.failpoint import hit
 from backfill_cli.formats.frames import struct_type
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta import is_name
-from backfill_cli.lake.delta.commits import faulty, stamp, wrote_no_row
+from backfill_cli.lake.delta.commits import faulty, moved_files, stamp, wrote_no_row
 from backfill_cli.lake.delta.edge import Where
 from backfill_cli.lake.delta.plain import version_files
 from backfill_cli.lake.merge import staged_of
@@ -148,9 +148,18 @@ class DeltaSink(LakeSink):
     def now(self, job: str, table: str, claim: Claim) -> tuple[int | None, Marker] | None:
         return self._of(job, table, claim).versioned()
 
-    def rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
+    def rows(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        claim: Claim,
+        version: int | None,
+        files: Collection[str] | None = None,
+    ) -> DataFrame:
         """Columns that the table gained later are NULL."""
         frame = spark.read.format("delta").option("versionAsOf", version).load(Where.at(claim.place).uri)
+        if files is not None:
+            frame = frame.where(F.col("_metadata.file_name").isin(sorted(files)))
         there = {name.lower() for name in frame.columns}
         return frame.select(
             *(
@@ -172,11 +181,13 @@ class DeltaSink(LakeSink):
     def refuse_other_job(self, job: str, table: SinkTable) -> None:
         refuse_other_owner(jobs(self._folder()), job, table, self._tables.where(table))
 
-    def only_ours(self, job: str, claim: Claim, since: int | None, now: int | None) -> bool:
+    def moved(self, job: str, claim: Claim, since: int | None, now: int | None) -> frozenset[str] | None:
         if since is None or now is None or now < since:
-            return False
-        where = Where.at(claim.place)
-        return all(wrote_no_row(where, at, f"backfill/{job}/") for at in range(since + 1, now + 1))
+            return None
+        where, between = Where.at(claim.place), range(since + 1, now + 1)
+        if all(wrote_no_row(where, at, f"backfill/{job}/") for at in between):
+            return frozenset()
+        return moved_files(where, between)
 
     def begin(self, job: str, table: str, claim: Claim) -> None:
         found = self._of(job, table, claim)

@@ -6,10 +6,13 @@ kept beside the tables is in lake/state.py. Tables commit one by one.
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
+
+from pyiceberg.manifest import DataFileContent
 
 from backfill_cli.contracts import Cutover, EpochCommit, SinkExtras, SinkTable, Swap
 from backfill_cli.contracts.refusals import (
@@ -243,15 +246,21 @@ class IcebergSink(LakeSink, Cutover):
         target = self._target(table, self.claims(job).get(table.name))
         shape.refuse_other_job(job, target, [] if folder is None else jobs(folder))
 
-    def only_ours(self, job: str, claim: Claim, since: int | None, now: int | None) -> bool:
-        if (held := self._held(claim)) is None or now is None:
-            return False
-        for one in held.ancestors(held.snapshot(now)):
-            if one.snapshot_id == since:
-                return True
-            if not is_of(one, job) and (one.summary is None or one.summary.operation.value != "replace"):
-                return False
-        return False
+    def moved(self, job: str, claim: Claim, since: int | None, now: int | None) -> frozenset[str] | None:
+        """None also where somebody else deleted rows by files of deletes: those do not say of which data files."""
+        if (held := self._held(claim)) is None or since is None or now is None:
+            return None
+        lineage = list(held.ancestors(held.snapshot(now)))
+        if since not in (one.snapshot_id for one in lineage):  # it has expired, or somebody has rolled back
+            return None
+        between = list(takewhile(lambda one: one.snapshot_id != since, lineage))
+        if all(is_of(one, job) or (one.summary and one.summary.operation.value == "replace") for one in between):
+            return frozenset()
+        with reading_metadata(Place.of(claim.place)):
+            found = [file for one in between for file in metadata.changed_files(held, one)]
+        if any(one.content is not DataFileContent.DATA for one in found):
+            return None
+        return frozenset(one.file_path for one in found)
 
     def begin(self, job: str, table: str, claim: Claim) -> None:
         with self._turn:
@@ -284,13 +293,20 @@ class IcebergSink(LakeSink, Cutover):
             return None
         return None if held.main is None else held.main.snapshot_id, marker_of(held, claim)
 
-    def rows(self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None) -> DataFrame:
+    def rows(
+        self,
+        spark: SparkSession,
+        table: SinkTable,
+        claim: Claim,
+        version: int | None,
+        files: Collection[str] | None = None,
+    ) -> DataFrame:
         """Raises if a column of theirs has been dropped since."""
         if (held := self._held(claim)) is not None:
             shape.refuse_other_columns(table, held, claim)
         place = shape.place_of(self._options.table, table)
         place.register(spark)
-        return shape.rows_at(table, place, spark, version)
+        return shape.rows_at(table, place, spark, version, files)
 
     def fault(self, claim: Claim, version: int | None) -> BackfillError | None:
         try:

@@ -1,6 +1,6 @@
 """The sink's tables: which exist, which a job can write to, what is created or added first, what is dropped."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from backfill_cli.contracts import SinkTable
@@ -156,10 +156,18 @@ def add_columns(spark: SparkSession, target: Target) -> None:
         spark.sql(f"ALTER TABLE {target.place.sql} ADD COLUMN {kind}")
 
 
-def rows_at(table: SinkTable, place: Place, spark: SparkSession, snapshot: int | None) -> DataFrame:
-    """All rows at a snapshot, in the table's Spark schema; columns added later are NULL."""
+def rows_at(
+    table: SinkTable,
+    place: Place,
+    spark: SparkSession,
+    snapshot: int | None,
+    files: Collection[str] | None = None,
+) -> DataFrame:
+    """All rows at a snapshot, in the table's Spark schema; columns added later are NULL. files: in these alone."""
     version = "" if snapshot is None else f" VERSION AS OF {snapshot}"
     rows = spark.sql(f"SELECT * FROM {place.sql}{version}")
+    if files is not None:
+        rows = rows.where(F.col("_file").isin(sorted(files)))
     there = {name.lower() for name in rows.columns}
     select = []
     for one in struct_type(columns_of(table.schema)).fields:
