@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import sqlglot
@@ -134,6 +135,7 @@ _STRINGS = {
     TokenType.NATIONAL_STRING,
     TokenType.RAW_STRING,
 }
+_ESCAPED = re.compile(r"""^[eE]'.*\\[0-7xuU]""", re.DOTALL)
 _MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
 _BESIDE = frozenset(
     {"allballs", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
@@ -236,9 +238,17 @@ class _Reader:
                 self.refuse(f"{node.name!r}: names that begin with {own.PREFIX} are backfill's own", "rename it")
 
         if self.engine.moments:
-            for token in self.tokens:
-                if token.token_type in _STRINGS and _tells_a_moment(token.text):
+            texts = [one for one in self.tokens if one.token_type in _STRINGS]
+            for token in texts:
+                if _tells_a_moment(token.text):
                     self.moment(repr(token.text))
+                written = self.text[token.start : token.end + 1]
+                if token.token_type == TokenType.UNICODE_STRING or _ESCAPED.search(written):
+                    self.refuse(f"{written}: a text whose letters are written by numbers", "write the letters")
+            for before, token in pairwise(self.tokens):
+                if before.token_type in _STRINGS and token.token_type in _STRINGS:
+                    what = f"{before.text!r} {token.text!r}: a text in two pieces, which can tell a moment"
+                    self.refuse(what, "write it as one text")
 
     def moment(self, name: str) -> NoReturn:
         self.refuse(f"{name}: its value is of the moment or of the session, not of the rows", OF_ROWS)

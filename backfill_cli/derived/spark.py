@@ -122,12 +122,9 @@ def require_no_moment(derived: Derived, tables: Iterable[Columns]) -> None:
     """
     tokens = sqlglot.tokenize(derived.sql, dialect="spark")
     for at, token in enumerate(tokens):
-        if token.token_type in _STRINGS:
-            if at and tokens[at - 1].token_type in _STRINGS:
-                raise _made(derived, f"{tokens[at - 1].text!r} {token.text!r}: a text in two pieces")
-            if _TIME_OF_DAY.fullmatch(token.text):
-                what = f"{token.text!r}: a time of day, which Spark can take for one of the current day"
-                raise refusal(derived.name, what, "write a whole date and time")
+        if token.token_type in _STRINGS and _TIME_OF_DAY.fullmatch(token.text):
+            what = f"{token.text!r}: a time of day, which Spark can take for one of the current day"
+            raise refusal(derived.name, what, "write a whole date and time")
         if (
             token.text.lower() in _TEXTS
             and at + 1 < len(tokens)

@@ -491,6 +491,23 @@ def test_a_text_that_postgresql_reads_as_a_moment_is_refused(said: str) -> None:
         read("""SELECT status, max("Created At") AS last FROM orders GROUP BY 1""", system="postgres")
 
 
+@pytest.mark.parametrize(
+    ("said", "what", "way_on"),
+    [
+        ("'to'\n'day'", "a text in two pieces", "write it as one text"),
+        (r"U&'\0074oday'", "letters are written by numbers", "write the letters"),
+        ("U&'!0074oday' UESCAPE '!'", "letters are written by numbers", "write the letters"),
+        (r"E'\164oday'", "letters are written by numbers", "write the letters"),
+    ],
+)
+def test_a_text_that_could_hide_a_moment_from_us_is_refused(said: str, what: str, way_on: str) -> None:
+    with pytest.raises(UsageError, match=what) as refused:
+        read(f"""SELECT status FROM orders WHERE "Created At" < {said}""", system="postgres")
+    with typed(refused.value) as hint:
+        hint.says(way_on)
+        read(r"""SELECT status FROM orders WHERE status = E'a\nb'""", system="postgres")
+
+
 def test_other_texts_with_these_words_are_texts() -> None:
     assert read("SELECT status FROM orders WHERE status = 'delivered today'", system="postgres").reads
     assert read("SELECT status FROM orders WHERE status = 'today'").reads
