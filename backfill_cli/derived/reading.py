@@ -135,7 +135,6 @@ _STRINGS = {
     TokenType.NATIONAL_STRING,
     TokenType.RAW_STRING,
 }
-_ESCAPED = re.compile(r"""^[eE]'.*\\[0-7xuU]""", re.DOTALL)
 _MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
 _BESIDE = frozenset(
     {"allballs", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
@@ -242,9 +241,8 @@ class _Reader:
             for token in texts:
                 if _tells_a_moment(token.text):
                     self.moment(repr(token.text))
-                written = self.text[token.start : token.end + 1]
-                if token.token_type == TokenType.UNICODE_STRING or _ESCAPED.search(written):
-                    self.refuse(f"{written}: a text whose letters are written by numbers", "write the letters")
+                if token.token_type == TokenType.UNICODE_STRING:
+                    self.refuse(f"U&{token.text!r}: its letters can be written by numbers", "write the letters")
             for before, token in pairwise(self.tokens):
                 if before.token_type in _STRINGS and token.token_type in _STRINGS:
                     what = f"{before.text!r} {token.text!r}: a text in two pieces, which can tell a moment"

@@ -122,7 +122,7 @@ def require_no_moment(derived: Derived, tables: Iterable[Columns]) -> None:
     """
     tokens = sqlglot.tokenize(derived.sql, dialect="spark")
     for at, token in enumerate(tokens):
-        if token.token_type in _STRINGS and _TIME_OF_DAY.fullmatch(token.text):
+        if token.token_type in _STRINGS and _is_time_of_day(token.text):
             what = f"{token.text!r}: a time of day, which Spark can take for one of the current day"
             raise refusal(derived.name, what, "write a whole date and time")
         if (
@@ -147,6 +147,10 @@ def require_no_moment(derived: Derived, tables: Iterable[Columns]) -> None:
 
 def _made(derived: Derived, what: str) -> UsageError:
     return refusal(derived.name, f"{what}, which can be one of the moment ('today')", "write it as one text")
+
+
+def _is_time_of_day(told: str) -> bool:
+    return _TIME_OF_DAY.fullmatch(told) is not None
 
 
 def _closing(tokens: Sequence[Token], at: int) -> Token:

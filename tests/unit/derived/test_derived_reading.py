@@ -481,7 +481,9 @@ def test_what_has_no_reach_is_refused_by_name(case: str) -> None:
         assert read(right).reads
 
 
-@pytest.mark.parametrize("said", ["'today'", "DATE 'Now'", "E' tomorrow 10:00 utc'", "$$yesterday allballs$$"])
+@pytest.mark.parametrize(
+    "said", ["'today'", "DATE 'Now'", "E' tomorrow 10:00 utc'", r"E'\164\x6f\u0064ay'", "$$yesterday allballs$$"]
+)
 def test_a_text_that_postgresql_reads_as_a_moment_is_refused(said: str) -> None:
     sql = f"""SELECT status FROM orders WHERE "Created At" < {said}"""
     with pytest.raises(UsageError, match=r"its value is of the moment") as refused:
@@ -495,9 +497,8 @@ def test_a_text_that_postgresql_reads_as_a_moment_is_refused(said: str) -> None:
     ("said", "what", "way_on"),
     [
         ("'to'\n'day'", "a text in two pieces", "write it as one text"),
-        (r"U&'\0074oday'", "letters are written by numbers", "write the letters"),
-        ("U&'!0074oday' UESCAPE '!'", "letters are written by numbers", "write the letters"),
-        (r"E'\164oday'", "letters are written by numbers", "write the letters"),
+        (r"U&'\0074oday'", "letters can be written by numbers", "write the letters"),
+        ("U&'!0074oday' UESCAPE '!'", "letters can be written by numbers", "write the letters"),
     ],
 )
 def test_a_text_that_could_hide_a_moment_from_us_is_refused(said: str, what: str, way_on: str) -> None:
