@@ -6,7 +6,7 @@ rows is gone, and a sum of no value is NULL. Whatever does not give exactly the 
 computation of the group from all its rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -14,7 +14,7 @@ from sqlglot import exp
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
 from backfill_cli.derived.query import Call, Item, Leaf, Select, Values
-from backfill_cli.derived.reach import Changes, Reach
+from backfill_cli.derived.reach import Changes, Reach, Rows
 from backfill_cli.derived.rows import Maintained, Nulls
 from backfill_cli.model.derived import Base
 
@@ -118,15 +118,24 @@ class Contributions:
         touched = {name: one for name, one in changes.items() if name in self.maintained.reads}
         return [self._partial(rows, functions, sign) for rows in Reach(self.engine).once(self.select, touched)]
 
-    def _partial(self, rows: str, functions: str, sign: str) -> str:
+    def netted(self, changes: Mapping[str, Rows], functions: str) -> Iterator[str]:
+        """SELECTs of what changed rows give to their groups, less what they gave. Their signs are in own.SIGN."""
+        touched = {name: one for name, one in changes.items() if name in self.maintained.reads}
+        for rows, sign in Reach(self.engine).each(self.select, touched):
+            yield self._partial(rows, functions, by_sign=sign)
+
+    def _partial(self, rows: str, functions: str, sign: str = "", by_sign: str = "") -> str:
+        """sign: of all rows. by_sign: SQL of each row's own."""
         counts = [f"{functions}count({what}){limit}" for what, limit in (*self.counted, *self.summed)]
         sums = [f"coalesce({functions}sum({what}){limit}, 0)" for what, limit in self.summed]
         values = [f"{functions}count(*)", *counts, *sums]
+        if by_sign:
+            values = [f"CASE WHEN {by_sign} < 0 THEN -{value} ELSE {value} END" for value in values]
         items = [
             *(f"{text} AS {name}" for text, name in zip(self.keys, self.key_columns, strict=True)),
             *(f"{sign}{value} AS {name}" for value, name in zip(values, self.numbers, strict=True)),
         ]
-        groups = ", ".join(str(at) for at, _ in enumerate(self.keys, 1))
+        groups = ", ".join([*(str(at) for at, _ in enumerate(self.keys, 1)), *filter(None, [by_sign])])
         return f"SELECT {', '.join(items)} FROM {rows}" + (f" GROUP BY {groups}" if groups else "")
 
     def among(self, keys: str, row: str, nulls: Nulls) -> str:

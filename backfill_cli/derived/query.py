@@ -150,6 +150,11 @@ def bases_of(query: Select | All) -> Iterator[Base]:
             yield base
 
 
+def times_read(query: Select | All, name: str) -> int:
+    """How many leaves, at any depth, are this base."""
+    return sum(base.name == name for base in each_base_of(query))
+
+
 def each_base_of(query: Select | All) -> Iterator[Base]:
     """The same as often as it reads them."""
     for branch in query.branches:

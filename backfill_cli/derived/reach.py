@@ -24,8 +24,16 @@ from backfill_cli.derived.guard import guarded
 from backfill_cli.derived.query import All, Item, Leaf, Select, missing_leaves
 from backfill_cli.model.derived import Base
 
-Changes = Mapping[str, str | None]
-"""By a base's name, SQL of a relation with the columns of `Base.by` of its changed rows; None: all rows
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """SQL of a relation of a base's changed rows themselves, with the columns that are read."""
+
+    sql: str
+
+
+Changes = Mapping[str, str | Rows | None]
+"""By a base's name, SQL of a relation with the columns of `Base.by` of its changed rows, or these; None: all rows
 changed.
 """
 
@@ -221,10 +229,12 @@ class Reach:
             return _Reached(tuple(changed), tuple(absent))
         return _Reached((), ())
 
-    def changed(self, base: Base, changed: str | None) -> str:
+    def changed(self, base: Base, changed: str | Rows | None) -> str:
         """The changed rows of a base, as a source."""
         if changed is None:
             return base.sql
+        if isinstance(changed, Rows):
+            return changed.sql
         quoted = self.engine.quoted
         same = " AND ".join(
             self.engine.same(f"{own.ROW}.{quoted(name)}", f"{own.CHANGED}.{quoted(name)}", base.nullable)
@@ -237,16 +247,17 @@ class Reach:
         there = f"EXISTS (SELECT FROM {changed} AS {own.CHANGED} WHERE {same})"
         return f"(SELECT {own.ROW}.* FROM {base.sql} AS {own.ROW} WHERE {there})"
 
-    def unchanged(self, base: Base, changed: str | None) -> str:
+    def unchanged(self, base: Base, changed: str | Rows | None) -> str:
         """The other rows of a base, as a source."""
         if changed is None:
             return f"(SELECT * FROM {base.sql} AS {own.ROW} WHERE FALSE)"
+        relation = changed.sql if isinstance(changed, Rows) else changed
         quoted = self.engine.quoted
         same = " AND ".join(
             self.engine.same(f"{own.ROW}.{quoted(name)}", f"{own.CHANGED}.{quoted(name)}", base.nullable)
             for name in base.by
         )
-        there = f"SELECT 1 FROM {changed} AS {own.CHANGED} WHERE {same}"
+        there = f"SELECT 1 FROM {relation} AS {own.CHANGED} WHERE {same}"
         return f"(SELECT {own.ROW}.* FROM {base.sql} AS {own.ROW} WHERE NOT EXISTS ({there}))"
 
     def once(self, select: Select, changes: Changes) -> Iterator[str]:
@@ -261,6 +272,28 @@ class Reach:
                 from_ = self.from_(select, {**others, at: self.changed(leaf.source, changed)})
                 yield f"{from_}{self._where(select.where)}"
                 others[at] = self.unchanged(leaf.source, changed)
+
+    def each(self, select: Select, changes: Mapping[str, Rows]) -> Iterator[tuple[str, str]]:
+        """As `once`, of rows as they were and as they are, each with its own.SIGN, over tables as they are now.
+
+        For each set of leaves with a changed row: what follows FROM, and WHERE; and SQL of a row's sign. Rows of
+        several are looked for with equal signs alone: no condition sees what never was.
+        """
+        touched = [
+            (at, leaf, leaf.source, changes[leaf.source.name].sql)
+            for at, leaf in enumerate(select.leaves)
+            if isinstance(leaf.source, Base) and leaf.source.name in changes
+        ]
+        for chosen in product((True, False), repeat=len(touched)):
+            several = sum(chosen) > 1
+            for sign in ("< 0", "> 0") if several else ("",) * any(chosen):
+                instead, signs = {}, []
+                for (at, leaf, base, rows), is_changed in zip(touched, chosen, strict=True):
+                    instead[at] = self.unchanged(base, rows)
+                    if is_changed:
+                        instead[at] = f"(SELECT * FROM {rows} WHERE {own.SIGN} {sign})" if several else rows
+                        signs.append(f"{leaf.qualifier}.{own.SIGN}")
+                yield f"{self.from_(select, instead)}{self._where(select.where)}", signs[0]
 
     def all_rows(self, select: Select) -> str:
         """What follows FROM and WHERE."""

@@ -1,5 +1,6 @@
 """What a sink that keeps derived tables must do: beside `SinkContract`, for the SQL sinks."""
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,13 @@ BY_NAME = Derived(
     "by_name", "by_name", ("name",), "SELECT name, count(*) AS n, sum(id) AS ids FROM orders GROUP BY 1"
 )
 NAMES = Derived("names", "names", (), "SELECT count(*) AS names, sum(n) AS n FROM by_name")
+LARGEST = Derived("largest", "largest", ("name",), "SELECT name, max(id) AS id FROM orders GROUP BY 1")
+PAIRS = Derived(
+    "pairs",
+    "pairs",
+    ("name",),
+    "SELECT o.name, count(*) AS n FROM orders o JOIN orders p ON p.name = o.name GROUP BY o.name",
+)
 _ODD = ((1, "NaN"), (2, "Infinity"), (3, "-Infinity"))
 Query = Callable[[str], list[tuple[Any, ...]]]
 """SQL → rows, by the system's own client."""
@@ -369,6 +377,38 @@ class SqlDerivedContract(DerivedContract):
         sink.commit(past(epochs.next(deletes=[1]), *kept))  # what was counted anew is kept from then on
         assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 2), ("b", 1, 3)]
         assert query("SELECT names, n FROM names") == [(2, 2)]
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_random_epochs_leave_each_derived_table_equal_to_its_select(
+        self, sink: Sink, epochs: Epochs, query: Query, seed: int
+    ) -> None:
+        """Rows that come, go, change and stay as they are, keys in both parts of an epoch, truncates."""
+        kept = (BY_NAME, NAMES, LARGEST, PAIRS)
+        derives, pick = sink.extras.derives, random.Random(seed)
+        assert derives is not None
+        derives.prepare(epochs.job, kept, epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"))), *kept))
+        held = {1: "a", 2: "b"}
+        for _ in range(8):
+            keys = pick.sample(range(1, 9), 4)
+            upserts = [(key, pick.choice("abc")) for key in keys[:3]]
+            upserts += [(key, name) for key, name in held.items() if key not in keys][:1]  # one as it is
+            truncated = pick.random() < 0.1
+            held = {} if truncated else held
+            new = [key for key in (21, 22) if key not in held] if pick.random() < 0.2 else []
+            deletes = [*keys[3:], *pick.sample(new, min(1, len(new)))]
+            commit = epochs.next(rows(*((key, "n") for key in new)), rows(*upserts), deletes, truncated=truncated)
+            sink.commit(past(commit, *kept))
+            held |= {**dict.fromkeys(new, "n"), **dict(upserts)}
+            held = {key: name for key, name in held.items() if key not in deletes}
+            assert dict(query("SELECT id, name FROM orders")) == held
+            for one in kept:
+                columns = ", ".join(
+                    str(at) for at in range(1, len(query(f"SELECT * FROM ({one.sql}) AS s")[0]) + 1)
+                )
+                assert query(f"SELECT * FROM {one.target} ORDER BY {columns}") == query(
+                    f"SELECT * FROM ({one.sql}) AS s ORDER BY {columns}"
+                ), one.name
 
     def test_a_refill_and_a_truncate_fill_what_is_kept_by_contributions_anew(
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]

@@ -20,6 +20,7 @@ from postgres_database import Database, database
 from postgres_sink import all_tables, begun, commit_in_a_child, losing_the_answer, read_table, sink_of
 from postgres_trouble import at, end_sessions, files_of_at_most, held_up, own_server, until
 from sink_contract import Epochs, Read, SinkContract, a_table, rows
+from sink_epochs import stage
 
 from backfill_cli.contracts import ComparedDerived
 from backfill_cli.errors import Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
@@ -196,6 +197,48 @@ class TestPostgresSink(SinkContract, SqlDerivedContract, FillingContract):
             found = copy.compare(kept[0], kept, epochs.tables, 9)
         assert (found.missing, found.extra, found.changed) == (0, 0, 2)
         assert {one.column for one in found.different} == {"j", "p"}
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            "CREATE FUNCTION up() RETURNS trigger LANGUAGE plpgsql "
+            "AS 'BEGIN NEW.name = upper(NEW.name); RETURN NEW; END'; "
+            "CREATE TRIGGER up BEFORE INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION up()",
+            "ALTER TABLE orders ADD COLUMN seen int DEFAULT 7",
+            "ALTER TABLE orders ADD COLUMN twice bigint GENERATED ALWAYS AS (2 * id) STORED",
+            "CREATE TABLE items (id int REFERENCES orders); INSERT INTO items VALUES (1)",
+            "ALTER TABLE orders ADD COLUMN up bigint REFERENCES orders ON DELETE CASCADE",
+            "ALTER TABLE orders ALTER COLUMN name TYPE varchar(3)",
+        ],
+    )
+    def test_rows_that_the_database_writes_otherwise_are_those_that_a_derived_table_is_made_of(
+        self, sink: PostgresSink, epochs: Epochs, query: Query, make: str, kept: tuple[Derived, ...]
+    ) -> None:
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "b"))), *kept))
+        query(make)
+        for upserts, deletes in ((rows((1, "c"), (4, "c")), ()), (rows((4, "b")), (2, 3)), (rows((1, "c")), (4,))):
+            sink.commit(past(epochs.next(upserts=upserts, deletes=deletes), *kept))
+            held = query("SELECT name, n, ids FROM by_name ORDER BY 1")
+            assert held == query("SELECT name, count(*), sum(id) FROM orders GROUP BY 1 ORDER BY 1")
+            assert query("SELECT names, n FROM names") == [(len(held), sum(n for _, n, _ in held))]
+
+    def test_a_row_that_goes_with_a_row_of_another_table_is_taken_away(
+        self, sink: PostgresSink, epochs: Epochs, query: Query
+    ) -> None:
+        epochs.tables = (a_table(), a_table("items"))
+        sink.prepare(epochs.job, epochs.tables, into_existing=True)
+        derives = sink.extras.derives
+        assert derives is not None
+        counted = (BY_NAME, Derived("counted", "counted", (), "SELECT count(*) AS n FROM items"))
+        derives.prepare(epochs.job, counted, epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"))), *counted))
+        sink.commit(past(epochs.next(upserts=rows((1, "x"), (2, "x")), of="items"), *counted))
+        query("ALTER TABLE items ADD FOREIGN KEY (id) REFERENCES orders ON DELETE CASCADE")
+        commit = past(epochs.next(deletes=[1]), *counted)
+        items = stage(Path(commit.folder), "items", (), (), [1])
+        staged = replace(commit.staged, tables={**commit.staged.tables, "items": items})
+        sink.commit(replace(commit, staged=staged))
+        assert query("SELECT n FROM counted") == query("SELECT count(*) FROM items") == [(1,)]
 
     def test_a_derived_table_with_other_columns_keeps_its_rights_and_index_and_what_depends_on_it(
         self, sink: PostgresSink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]

@@ -25,6 +25,7 @@ from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
 from backfill_cli.sinks.sql.sink import SqlSink
 from backfill_cli.sinks.sql.state import SqlState, side_tables
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
+from backfill_cli.sinks.sql.taken import Taken
 
 # Names and types
 
@@ -222,7 +223,9 @@ class SqliteSink(SqlSink[State]):
         with opened(self.path) as con:
             yield State(con, SQLITE.schema)
 
-    def write(self, state: State, commit: EpochCommit, due: Sequence[SinkTable]) -> None:
+    def write(
+        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, Taken]
+    ) -> None:
         for table in due:
             write(state.con.raw, commit, table)
             if table.name in commit.unique:

@@ -119,6 +119,9 @@ class DuckDBDerives(SqlDerives[State]):
         found = state.con.rows("SELECT function_name FROM duckdb_functions() WHERE NOT internal")
         return frozenset(name.lower() for (name,) in found)
 
+    def takes(self, state: State, tables: Sequence[SinkTable]) -> bool:
+        return not state.con.rows("SELECT 1 FROM duckdb_triggers() LIMIT 1")
+
     def changed(self, state: State, name: str, key: tuple[Column, ...], files: list[str]) -> None:
         columns = ", ".join(f"CAST({quoted(one.name)} AS {one.type}) AS {quoted(one.name)}" for one in key)
         read = f"read_parquet([{', '.join(map(literal, files))}], hive_partitioning = false, union_by_name = true)"

@@ -8,7 +8,7 @@ import os
 import shlex
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
 from backfill_cli.sinks.duckdb.file import Connection, Kept, Limits, opened, translate_errors
 from backfill_cli.sinks.duckdb.tables import Tables, apply, check_unique
 from backfill_cli.sinks.sql.sink import SqlSink
+from backfill_cli.sinks.sql.taken import Taken
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.duckdb.verify import DuckDBCopy
@@ -83,10 +84,12 @@ class DuckDBSink(SqlSink[State]):
                 "name a file in another folder, or let this user write there: " + shell(f"ls -ld {quoted}"),
             )
 
-    def write(self, state: State, commit: EpochCommit, due: Sequence[SinkTable]) -> None:
+    def write(
+        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, Taken]
+    ) -> None:
         for table in due:
             with of_table(table.name), translate_errors(self.path):
-                apply(state.con, commit, table)
+                apply(state.con, commit, table, taken.get(table.name))
         for table in due:
             if table.name in commit.unique:
                 with of_table(table.name):

@@ -26,6 +26,7 @@ from backfill_cli.sinks.duckdb.dialect import (
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Column, Target, literal, paths_of
 from backfill_cli.sinks.sql.state import Connection
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
+from backfill_cli.sinks.sql.taken import Taken
 
 # Explicit: a staging path such as `day=1/…` would otherwise add or replace columns.
 STAGED = "read_parquet(?, hive_partitioning = false)"
@@ -97,9 +98,10 @@ class Tables(SqlTables[State]):
         return self.con.rows("SELECT " + ", ".join(f"typeof(CAST(NULL AS {one.type}))" for one in columns))[0]
 
 
-def apply(con: Connection, commit: EpochCommit, table: SinkTable) -> None:
+def apply(con: Connection, commit: EpochCommit, table: SinkTable, taken: Taken | None = None) -> None:
     """The table holds the epoch's rows: snapshot rows are inserted; each change deletes by key, then inserts.
 
+    taken: has the changed rows of a table that has whole changes alone.
     Never MERGE: delete and insert is 4 to 30 times faster here, and treats rows that do not exist in the same way.
     """
     staged = commit.staged.tables.get(table.name)
@@ -118,11 +120,17 @@ def apply(con: Connection, commit: EpochCommit, table: SinkTable) -> None:
         files = paths_of(commit.folder, staged.changes)
         if staged.partial:
             _fill(con, table, staged.partial, files, commit.may_lack(table))
-        _delete(con, target, table.key, files)
+        if taken is None:
+            _delete(con, target, table.key, files)
+        else:  # EXISTS, as a row that is deleted twice would be given twice
+            same = f"SELECT 1 FROM {STAGED} c WHERE {matching(table.key, 't', 'c')}"
+            con.run(taken.deleted(f"DELETE FROM {target} t WHERE EXISTS ({same})", "t"), files)
         if staged.changed:
             whole = f" AND NOT {PARTIAL}" if staged.partial else ""
-            rows = f"SELECT {columns} FROM {STAGED} WHERE {own.OP} = 'U'{whole}"
-            con.run(f"INSERT INTO {target} ({columns}) {rows}", files)
+            rows = f"{STAGED} WHERE {own.OP} = 'U'{whole}"
+            con.run(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {rows}", files)
+            if taken is not None:
+                con.run(taken.inserted(rows), files)
         if staged.partial:
             con.run(f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {own.FILLED}")
             con.run(f"DROP TABLE {own.FILLED}")

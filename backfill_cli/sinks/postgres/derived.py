@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable, derived_table, own
 from backfill_cli.model.derived import Derived
-from backfill_cli.sinks.postgres.dialect import POSTGRES, listed
+from backfill_cli.sinks.postgres.apply import is_plain
+from backfill_cli.sinks.postgres.dialect import POSTGRES, listed, sink_columns
 from backfill_cli.sinks.postgres.session import client, message_of, sqlstate_of
 from backfill_cli.sinks.postgres.staged import stage
 from backfill_cli.sinks.postgres.state import State
@@ -138,6 +139,13 @@ class PostgresDerives(SqlDerives[State]):
 
     def lacks(self, exc: Exception) -> bool:
         return isinstance(exc, client().Error) and sqlstate_of(exc) in _LACKS
+
+    def takes(self, state: State, tables: Sequence[SinkTable]) -> bool:
+        dialect = self.dialect
+        return all(
+            is_plain(state.con, dialect.target_of(one, self.schema), sink_columns(one.name, one.schema))
+            for one in tables
+        )
 
     def changed(self, state: State, name: str, key: tuple[Column, ...], files: list[str]) -> None:
         stage(state.con, name, key, files)

@@ -24,6 +24,7 @@ from backfill_cli.sinks.postgres.state import Names, State, side_targets
 from backfill_cli.sinks.postgres.tables import Tables, places
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.sink import SqlSink
+from backfill_cli.sinks.sql.taken import Taken
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.verify import PostgresCopy
@@ -62,12 +63,14 @@ class PostgresSink(SqlSink[State]):
         with self.opened("locating the job's tables", tables) as state:
             return places(state.con, tables, self.schema)
 
-    def write(self, state: State, commit: EpochCommit, due: Sequence[SinkTable]) -> None:
+    def write(
+        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, Taken]
+    ) -> None:
         con = state.con
         con.run("SET CONSTRAINTS ALL DEFERRED")
         for table in due:
             with of_table(table.name), _refusals(partial(explained, state, commit, table)):
-                apply(state, commit, table)
+                apply(state, commit, table, taken.get(table.name))
                 if table.name in commit.unique:
                     check_unique(state, table)
         with _refusals(deferred):

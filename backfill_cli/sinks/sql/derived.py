@@ -4,7 +4,7 @@ What a SELECT reads and which rows a change reaches is read in the room `derived
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -29,16 +29,19 @@ from backfill_cli.errors import BackfillError, BadData, Hint, UsageError, in_con
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Base, Derived, Filling
 from backfill_cli.model.job import Phase
+from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.reports import PlannedDerived
 from backfill_cli.model.verify import DifferentRow
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
 from backfill_cli.sinks.sql.state import FILLS, PARTIALS, SqlState
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
+from backfill_cli.sinks.sql.taken import Taken
 
 if TYPE_CHECKING:
     from backfill_cli.derived.contributions import Contributions
     from backfill_cli.derived.ranges import Parted
     from backfill_cli.derived.rows import Maintained
+    from backfill_cli.sinks.sql.upkeep import Kept
 
 S = TypeVar("S", bound=SqlState)
 Columns = tuple[tuple[str, str], ...]
@@ -137,6 +140,12 @@ class SqlDerives(Derives, Generic[S]):
     def hidden(self, state: S) -> frozenset[str]:
         """Functions of the database that users' ones of the same name hide, and others of users."""
         return frozenset()
+
+    @abstractmethod
+    def takes(self, state: S, tables: Sequence[SinkTable]) -> bool:
+        """Whether nothing but the commit's own statements changes rows of these tables as they are written, in
+        which each deletes the rows of the changed keys and inserts the new ones. So it is until the commit's end.
+        """
 
     @abstractmethod
     def changed(self, state: S, name: str, key: tuple[Column, ...], files: list[str]) -> None:
@@ -640,6 +649,11 @@ def _empty(select: str) -> str:
     return f"SELECT * FROM ({select}) AS {own.SOURCE} WHERE FALSE"
 
 
+def _only_changes(staged: StagedTable) -> bool:
+    """Whether each of its rows is a change that says the whole row."""
+    return not (staged.truncated or staged.rows or staged.partial)
+
+
 class Keeping(Generic[S]):
     """What a commit does for derived tables `before` its tables are written, and `after`, in their transaction."""
 
@@ -694,24 +708,66 @@ class Keeping(Generic[S]):
         self.upkeep: Upkeep | None = Upkeep(state.con, derives.dialect, upkept, self.took) if upkept else None
         self.staged: list[str] = []
         self.changes: Mapping[str, str | None] = {}
+        self.taken: Mapping[str, Taken] = {}
+        """By a table's name, what its changed rows are to be taken to as it is written."""
 
     def before(self) -> None:
-        parts = self.filling.parts.values()
-        read = {
-            name
-            for one in (*(kept.maintained for kept in self.kept), *(part.one for part in parts))
-            for name in one.reads
-        }
-        if not read:
-            return
+        due = [table for table in self.due if self._is_changed(table)]
+        taking = self._taking(due)
+        upkept = () if self.upkeep is None else self.upkeep.kept
+        looking = {name for one in upkept if one not in taking for name in one.maintained.reads}
+        looking.update(name for part in self.filling.parts.values() for name in part.one.reads)
+        self.changes = self._changes(due, looking)
+        with self._refusals():
+            if self.changes:
+                self.filling.before(self.changes)
+            if self.upkeep is not None and (self.changes or self.taken):
+                self.upkeep.before(self.changes, self.taken, [one.name for one in taking])
+
+    def _taking(self, due: Sequence[SinkTable]) -> "list[Kept]":
+        """Those that can be kept by rows that are taken as the tables are written, which `taken` has then."""
+        from backfill_cli.sinks.sql.upkeep import can_take
+
+        changed = {table.name for table in due}
+        whole = {table.name for table in due if not _only_changes(self.commit.staged.tables[table.name])}
+        found = [
+            one
+            for one in self.kept
+            if (read := changed.intersection(one.maintained.reads)) and not read & whole and can_take(one, read)
+        ]
+        if found:
+            with self._refusals(found[0].name):
+                found = found if self.derives.takes(self.state, self.due) else []
+                self.taken = self._to_take(due, found)
+        return found
+
+    def _is_changed(self, table: SinkTable) -> bool:
+        staged = self.commit.staged.tables.get(table.name)
+        return staged is not None and bool(staged.truncated or staged.rows + staged.changed + staged.deleted)
+
+    def _to_take(self, due: Sequence[SinkTable], taking: "Sequence[Kept]") -> dict[str, Taken]:
+        """Temporary tables for the changed rows of what these read."""
+        from backfill_cli.derived.named import named
+
+        derives, taken = self.derives, {}
+        bases = {base.name: base for base in bases_of(due, derives.dialect, derives.schema)}
+        for at, table in enumerate(due):
+            if readers := [one.maintained.derived for one in taking if table.name in one.maintained.reads]:
+                name = own.numbered(own.GONE, at)
+                taken[table.name] = Taken(name, named(bases[table.name], readers, derives.system), derives.dialect)
+                self.state.con.run(taken[table.name].creation(derives.dialect.target_of(table, derives.schema)))
+        return taken
+
+    def _changes(self, due: Sequence[SinkTable], looking: Container[str]) -> dict[str, str | None]:
+        """By the names of those that are looked up, temporary tables of the keys of what changed in them."""
         changes: dict[str, str | None] = {}
-        for at, table in enumerate(self.due):
-            staged = self.commit.staged.tables.get(table.name)
-            if table.name not in read or staged is None:
+        for at, table in enumerate(due):
+            staged = self.commit.staged.tables[table.name]
+            if table.name not in looking:
                 continue
             if staged.truncated:
                 changes[table.name] = None
-            elif staged.rows + staged.changed + staged.deleted:
+            else:
                 files = [
                     path
                     for held in (staged.inserts, staged.changes)
@@ -722,19 +778,14 @@ class Keeping(Generic[S]):
                 changes[table.name] = name = own.numbered(own.CHANGED, at)
                 self.derives.changed(self.state, name, key, files)
                 self.staged.append(name)
-        self.changes = changes
-        if changes:
-            with self._refusals():
-                self.filling.before(changes)
-                if self.upkeep is not None:
-                    self.upkeep.before(changes)
+        return changes
 
     def after(self) -> list[str]:
         """The names of those that equal their SELECT."""
         if self.changes:
             with self._refusals():
                 self.filling.after(self.changes)
-        if self.upkeep is not None and self.changes:
+        if self.upkeep is not None and (self.changes or self.taken):
             with self._refusals():
                 drifted = self.upkeep.after()
             names = {one.name for one in drifted}
@@ -745,7 +796,7 @@ class Keeping(Generic[S]):
             ]
             for part in [part for name, part in self.filling.parts.items() if name in names]:
                 self.filling.forget(part.one)
-        for name in self.staged:
+        for name in (*self.staged, *(one.name for one in self.taken.values())):
             self.state.con.run(f"DROP TABLE {name}")
         filled, waiting = list[str](), set[str]()
         for one in self.filled:

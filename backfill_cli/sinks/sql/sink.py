@@ -21,6 +21,7 @@ from backfill_cli.sinks.sql.derived import SqlDerives
 from backfill_cli.sinks.sql.live import SqlNames
 from backfill_cli.sinks.sql.state import SqlState
 from backfill_cli.sinks.sql.tables import SqlTables
+from backfill_cli.sinks.sql.taken import Taken
 
 S = TypeVar("S", bound=SqlState)
 
@@ -47,8 +48,11 @@ class SqlSink(Sink, Cutover, Generic[S]):
         """
 
     @abstractmethod
-    def write(self, state: S, commit: EpochCommit, due: Sequence[SinkTable]) -> None:
-        """These tables hold the epoch's rows, and each of `commit.unique` has no duplicate key."""
+    def write(self, state: S, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, Taken]) -> None:
+        """These tables hold the epoch's rows, and each of `commit.unique` has no duplicate key.
+
+        taken: by a table's name, what its changed rows are taken to, for derived tables (`SqlDerives.takes`).
+        """
 
     def is_there(self) -> bool:
         """Whether there is a database."""
@@ -117,7 +121,7 @@ class SqlSink(Sink, Cutover, Generic[S]):
                 keeping = self.derives.keeping(state, commit, markers, due) if commit.derived else None
                 if keeping is not None:
                     keeping.before()
-                self.write(state, commit, due)
+                self.write(state, commit, due, {} if keeping is None else keeping.taken)
                 if keeping is not None:
                     names += keeping.after()
                     self.derives.took_ms = keeping.took.ms

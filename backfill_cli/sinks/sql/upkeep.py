@@ -5,17 +5,19 @@ Two steps each: base tables from their old rows to their new ones, then each der
 Keys are looked for on both sides of each step, so that a row is found whether it comes, goes or changes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.contributions import Contributions, contributions
-from backfill_cli.derived.reach import Groups
+from backfill_cli.derived.query import bases_of, times_read
+from backfill_cli.derived.reach import Groups, Rows
 from backfill_cli.derived.refused import twice_in
 from backfill_cli.derived.rows import Maintained, Nulls
 from backfill_cli.derived.took import Took
 from backfill_cli.sinks.sql.dialect import SqlDialect
 from backfill_cli.sinks.sql.state import Connection
+from backfill_cli.sinks.sql.taken import Taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,25 @@ class Upkeep:
         self.keys = {one.name: own.numbered(own.KEYS, at) for at, one in enumerate(kept)}
         self.types: dict[str, Sequence[str]] = {}
         self.changes: Mapping[str, str | None] = {}
+        self.taken: Mapping[str, Taken] = {}
+        self.taking: Collection[str] = ()
         self.made: set[str] = set()  # those whose keys have a table
         self.doing = ""  # the derived table that is being kept
 
-    def before(self, changes: Mapping[str, str | None]) -> None:
-        """The keys that the old rows of these changes reach are known. changes: see `derived.reach.Changes`."""
-        self.changes = changes
+    def before(
+        self,
+        changes: Mapping[str, str | None],
+        taken: Mapping[str, Taken] | None = None,
+        taking: Collection[str] = (),
+    ) -> None:
+        """The keys that the old rows of these changes reach are known. changes: see `derived.reach.Changes`.
+
+        taken: the changed rows of tables, taken as these are written, for the derived tables `taking` them.
+        """
+        self.changes, self.taken, self.taking = changes, taken or {}, taking
         for one in self.kept:
-            self._collect(one, changes, "-")
+            if one.name not in taking:
+                self._collect(one, changes, "-")
 
     def rehearse(self, changed: Mapping[str, str]) -> None:
         """Whatever a commit can run has been run, over empty tables. changed: the keys of each base, a relation.
@@ -70,6 +83,7 @@ class Upkeep:
                 for sign in ("-", "")[: 2 if one.maintained.computed else 1]:
                     self._collect(one, changes, sign)
             patterns = one.maintained.null_patterns()
+            self._rehearse_taken(one)
             if one.added is not None:
                 self._merge(one, [("", nulls) for nulls in patterns])
                 self._is_impossible(one)
@@ -79,6 +93,15 @@ class Upkeep:
                 self._add(one)
             self.con.run(f"DROP TABLE {self.keys[one.name]}")
 
+    def _rehearse_taken(self, one: Kept) -> None:
+        rows = {
+            base.name: Rows(f"(SELECT *, 1 AS {own.SIGN} FROM {base.sql} AS {own.ROW} WHERE FALSE)")
+            for base in bases_of(one.maintained.query)
+        }
+        for changed in (rows, *({name: one} for name, one in rows.items())):
+            if can_take(one, changed):
+                self._find_taken(one, changed)
+
     def after(self) -> list[Kept]:
         """Each derived table equals its SELECT, but for those returned, which are to be filled anew: what they had
         counted is not what their tables held (somebody else wrote there), or they read such a one.
@@ -86,8 +109,13 @@ class Upkeep:
         Raises BadData for one whose rows the database refuses.
         """
         drifted: dict[str, Kept] = {}
+        rows = {name: Rows(one.name) for name, one in self.taken.items()}
         for one in self.kept:
-            self._collect(one, self.changes)
+            if one.name in self.taking:
+                with self.took.of(one.name):
+                    self._find_taken(one, rows)
+            else:
+                self._collect(one, self.changes)
         for at, one in enumerate(self.kept):
             if any(name in drifted for name in one.maintained.reads):
                 drifted[one.name] = one
@@ -142,9 +170,7 @@ class Upkeep:
         self.doing = one.name
         if not one.maintained.reached(changes):
             return
-        if one.name not in self.made:
-            self._create(one)
-            self.made.add(one.name)
+        self._make(one)
         groups = self._groups(one, changes, sign)
         if one.added is None:
             selects = one.maintained.reached(changes, self.types.get(one.name, ()), groups)
@@ -169,6 +195,22 @@ class Upkeep:
                     f"INSERT INTO {name} {found}" if groups.after else f"CREATE TEMP TABLE {name} AS {found}"
                 )
         return groups
+
+    def _find_taken(self, one: Kept, rows: Mapping[str, Rows]) -> None:
+        """As `_find`, of both sides at once: only these rows tell one from the other."""
+        self.doing = one.name
+        self._make(one)
+        if one.added is None:
+            selects: Iterable[str] = one.maintained.reached(rows, self.types.get(one.name, ()))
+        else:
+            selects = one.added.netted(rows, self.dialect.functions)
+        for select in selects:
+            self.con.run(f"INSERT INTO {self.keys[one.name]} {select}")
+
+    def _make(self, one: Kept) -> None:
+        if one.name not in self.made:
+            self._create(one)
+            self.made.add(one.name)
 
     def _changed(self, one: Kept) -> str:
         """The keys as a relation with the derived table's own names."""
@@ -266,6 +308,22 @@ class Upkeep:
         twice = self.con.rows(self.dialect.twice(kept.derived.key, rows))
         if twice:
             raise twice_in(one.name, kept.derived.key, twice)
+
+
+MOST_TAKEN = 2
+"""Changed leaves of a SELECT whose rows are found at once: each set of them is a query."""
+
+
+def can_take(one: Kept, changed: Iterable[str]) -> bool:
+    """Whether it can be kept by the changed rows of these tables, as they were and are, once all are written.
+
+    So no state of the tables is seen that never was. Where a SELECT is not kept by contributions, a second changed
+    table would have to be as it was; and so would groups in its FROM.
+    """
+    if one.maintained.computed:
+        return False
+    times = sum(times_read(one.maintained.query, name) for name in changed)
+    return times <= (1 if one.added is None else MOST_TAKEN)
 
 
 def added_to(con: Connection, one: Maintained) -> Contributions | str:

@@ -11,12 +11,15 @@ import duckdb
 import psycopg
 from derived_world import Row, Table, View, World, quoted
 
+from backfill_cli.contracts import own
+from backfill_cli.derived.named import named
 from backfill_cli.derived.rows import maintained
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.derived import Base, Derived
 from backfill_cli.sinks.duckdb.dialect import DUCKDB
 from backfill_cli.sinks.postgres.dialect import POSTGRES
-from backfill_cli.sinks.sql.upkeep import Kept, Upkeep, added_to, create_partials
+from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.upkeep import Kept, Upkeep, added_to, can_take, create_partials
 
 VIEWS, EPOCHS = 10, (1, 2, 2)
 """SELECTs in a world, and how many epochs it can have."""
@@ -167,7 +170,8 @@ class Unequal(AssertionError):
 def run(seed: int, sink: Database, oracle: Database) -> Counter[str]:
     """What came of each SELECT of a world: "kept", "refused", "duplicate" (at last), or "failed" (at last).
 
-    "added": those of them that are kept by contributions, in every second world.
+    "added": those of them that are kept by contributions, in every second world. "taken": how often one was kept
+    by changed rows that were taken as they were written.
     """
     return _World(seed, sink, oracle).run()
 
@@ -297,11 +301,17 @@ class _World:
                 told[f"public.{table.name}"] = None
             elif keys:
                 told[f"public.{table.name}"] = keys_of(table, keys)
+        taking = self.taking(told) if self.world.random.random() < 0.7 else []
+        self.came["taken"] += len(taking)
         self.sink.run("BEGIN")
         try:
-            upkeep.before(told)
+            taken = self.take_old(changed, changes, taking)
+            upkeep.before(told, taken, [kept.name for kept in taking])
             self.write(self.sink, changed, changes)
+            self.take_new(changed, changes, taken)
             assert not upkeep.after()
+            for one in taken.values():
+                self.sink.run(f"DROP TABLE {one.name}")
         except (BadData, self.sink.failed) as error:
             self.sink.run("ROLLBACK")
             if not bad:
@@ -309,6 +319,45 @@ class _World:
             return False
         assert not bad, f"seed {self.seed}: {bad} are no derived tables, and were kept"
         return True
+
+    def taking(self, told: Mapping[str, str | None]) -> list[Kept]:
+        """Those that can be kept by changed rows that are taken."""
+        whole = {name for name, keys in told.items() if keys is None}
+        return [
+            kept
+            for kept in self.kept
+            if (reads := told.keys() & set(kept.maintained.reads)) and not whole & reads and can_take(kept, reads)
+        ]
+
+    def take_old(
+        self, changed: Sequence[Table], changes: Mapping[str, set[Row] | None], taking: Sequence[Kept]
+    ) -> dict[str, Taken]:
+        """Temporary tables with the rows that go, of the columns that these can mean."""
+        taken = {}
+        for at, table in enumerate(changed):
+            base, keys = base_of(table), changes[table.name]
+            readers = [kept.maintained.derived for kept in taking if base.name in kept.maintained.reads]
+            if readers and keys:
+                one = Taken(f"taken_{at}", named(base, readers, self.sink.system), DIALECTS[self.sink.system])
+                columns = ", ".join(map(quoted, one.columns))
+                there = f"{key_of(table)} IN ({listed(sorted(keys))})"
+                self.sink.run(
+                    f"CREATE TEMP TABLE {one.name} AS SELECT {columns}, -1 AS {own.SIGN} "
+                    f"FROM {base.sql} WHERE {there}"
+                )
+                taken[base.name] = one
+        return taken
+
+    def take_new(
+        self, changed: Sequence[Table], changes: Mapping[str, set[Row] | None], taken: Mapping[str, Taken]
+    ) -> None:
+        """They have the rows that came, too."""
+        for table in changed:
+            if one := taken.get(base_of(table).name):
+                at = [[name for name, _ in table.columns].index(name) for name in one.columns]
+                for key in table.rows.keys() & (changes[table.name] or set()):
+                    values = ", ".join(literal(table.rows[key][place]) for place in at)
+                    self.sink.run(f"INSERT INTO {one.name} VALUES ({values}, 1)")
 
     def without(self, bad: set[str]) -> set[str]:
         """These, and those that read them, are no more; the oracle's views stay."""

@@ -39,3 +39,4 @@ def tried(seeds: range, databases: tuple[Database, Database]) -> None:
         came += run(seed, *databases)
     assert came["kept"] > 0.75 * len(seeds) * VIEWS, came
     assert came["added"] > 0.05 * len(seeds) * VIEWS, came
+    assert came["taken"] > 0.1 * len(seeds) * VIEWS, came
