@@ -204,10 +204,16 @@ class ShopSink:
         for table in due:
             if table in self.stager.upstream.failing and any(staged.get(table, ())):  # type: ignore[attr-defined]
                 raise BadData(f"{table} cannot take a value").of(table)
+        due += self.derive(commit, now, due)
         hit("sink-before-commit")
         self.rows, self.markers = now, self.markers | dict.fromkeys(due, mine)
         self.last = commit.saved.checkpoint
         hit("sink-after-commit")
+
+    def derive(self, commit: EpochCommit, now: dict[str, Rows], due: Sequence[str]) -> list[str]:
+        """Derived tables are in `now`, the rows after the commit, which writes the tables that are due."""
+        assert not commit.derived
+        return []
 
     def drop(self, tables: Sequence[SinkTable]) -> None:
         for table in tables:

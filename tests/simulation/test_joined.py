@@ -200,7 +200,7 @@ class JoinSchedule:
 
     def _loop(self) -> Orchestrator:
         definition = self.store.definition
-        job = Job("j", self.store.token, definition.tables, "{}", tuple(one.table for one in definition.aside))
+        job = self._job(definition)
         store = Leased(lambda: self.store, self.store.token)
         for _ in range(100):
             try:
@@ -216,6 +216,9 @@ class JoinSchedule:
         loop = Orchestrator(job, ports, strategy, settings, recovered, Meter("j", 1))
         loop._sizes = Sizes(SETTINGS.target_ms, *(Sizer(self.random.randrange(1, 12)) for _ in range(2)))
         return loop
+
+    def _job(self, definition: JobDefinition) -> Job:
+        return Job("j", self.store.token, definition.tables, "{}", tuple(one.table for one in definition.aside))
 
     def _redefined(self) -> None:
         """As engine.loop.redefine does it; what it computes is the same code."""
@@ -411,8 +414,9 @@ class JoinSchedule:
         self._judge()
         assert not self.store.definition.aside
         assert not self.wrong
-        assert self.sink.markers.keys() == {table.name for table in self.store.definition.tables}
-        for name in self.sink.markers:
+        tables = {table.name for table in self.store.definition.tables}
+        assert self.sink.markers.keys() == tables | {one.name for one in self.store.definition.derived}
+        for name in tables:
             assert self.sink.rows[name] == self.shop.at(name, len(self.shop.logs[name])), name
         assert self.dropped.isdisjoint(self.sink.rows), "rows that were to be dropped are there"
 
