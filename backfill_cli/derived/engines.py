@@ -18,6 +18,7 @@ class Engine:
     in a comparison by itself, which can fail for another row. scales: whether a number has a scale of its own
     beside that of its type, and can be none. averages: whether avg of exact numbers is the quotient of their sum
     and their count, exactly. nests: whether groups in FROM are kept in it.
+    strict: whether no comparison can fail.
     """
 
     dialect: str
@@ -34,6 +35,7 @@ class Engine:
     scales: bool = False
     averages: bool = False
     nests: bool = False
+    strict: bool = False
 
     def quoted(self, name: str) -> str:
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
@@ -84,6 +86,7 @@ ENGINES = {
         scales=True,
         averages=True,
         nests=True,
+        strict=True,
     ),
     "spark": Engine(
         "spark",

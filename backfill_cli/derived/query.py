@@ -127,17 +127,18 @@ class All:
 def computed_in(query: Select | All) -> Iterator[Select]:
     """The SELECTs in its FROM whose rows are not rows of theirs, each once, after those in its own FROM."""
     seen = set[int]()
-    for select in _all_computed(query):
+    for select in all_computed(query):
         if id(select) not in seen:
             seen.add(id(select))
             yield select
 
 
-def _all_computed(query: Select | All) -> Iterator[Select]:
+def all_computed(query: Select | All) -> Iterator[Select]:
+    """The same, each as often as it is read."""
     for branch in query.branches:
         for leaf in branch.leaves:
             if isinstance(leaf.source, (Select, All)):
-                yield from _all_computed(leaf.source)
+                yield from all_computed(leaf.source)
                 yield from (one for one in leaf.source.branches if not one.plain)
 
 

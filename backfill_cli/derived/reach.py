@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from sqlglot import exp
+
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
 from backfill_cli.derived.guard import guarded
@@ -74,6 +76,14 @@ class Groups:
 
     def of(self, select: Select) -> str:
         return next(name for one, name in zip(self.computed, self.relations, strict=True) if one is select)
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Rows in whose columns these, by their places in a SELECT, have the values of a row of the relation."""
+
+    relation: str
+    columns: Mapping[int, str]
 
 
 class Reach:
@@ -178,11 +188,63 @@ class Reach:
         found = f"SELECT * FROM ({self._select(select, without, limit)}) AS {own.ROW}"
         return found if select.by else f"{found} WHERE {limit}"
 
-    def whole(self, query: Select | All, without: Changes | None = None) -> str:
+    def needed(
+        self, select: Select, at: int, sources: Mapping[int, str], inner: Sequence[int] = ()
+    ) -> "Needed | None":
+        """Which rows of what a leaf computes can be joined with these sources of other leaves; None: any."""
+        leaf = select.leaves[at]
+        if not isinstance(leaf.source, (Select, All)) or leaf.source.plain:
+            return None
+        places = [name for name, _ in leaf.columns]
+        found: dict[int, dict[int, str]] = {}
+        for left, right, limits in _equalities(select, inner):
+            for mine, other in ((left, right), (right, left)):
+                of = next((number for number in sources if select.leaves[number].name == other.table), None)
+                if of is not None and not self._compares(select, other.table):
+                    continue
+                if mine.table == leaf.name and of is not None and (limits is None or limits == at):
+                    column = dict(select.leaves[of].columns)[other.name]
+                    found.setdefault(of, {})[places.index(mine.name)] = f"{select.leaves[of].qualifier}.{column}"
+        if not found:
+            return None
+        of, columns = max(found.items(), key=lambda one: len(one[1]))
+        listed = ", ".join(f"{sql} AS {own.numbered(own.KEY, place)}" for place, sql in columns.items())
+        where = "" if self.engine.strict else self._where(select.where)
+        relation = f"(SELECT {listed} FROM {sources[of]}{select.leaves[of].alias}{where})"
+        return Needed(relation, {place: own.numbered(own.KEY, place) for place in columns})
+
+    def _compares(self, select: Select, of: str) -> bool:
+        """Whether columns of a leaf that are compared can be compared in all of its rows: a text that is compared
+        with a number can fail where a condition would have left it out.
+        """
+        if self.engine.strict:
+            return True
+        where = select.condition.find_all(exp.Column) if select.condition is not None else ()
+        pairs = [one for leaf in select.leaves for one in _conjuncts(leaf.condition)]
+        return all(one.table == of for one in where) and all(
+            isinstance(one, exp.EQ) and isinstance(one.left, exp.Column) and isinstance(one.right, exp.Column)
+            for one in pairs
+        )
+
+    def narrowed(self, select: Select, needed: "Needed | None") -> str:
+        """The condition of a SELECT in FROM by which it computes only what is needed; "" if it cannot."""
+        if needed is None or select.plain:
+            return ""
+        by = {item.tree: item for item in select.by}
+        tests = [
+            f"{own.KEYS}.{column} = ({guarded(select, by[select.items[place].tree], self.engine)})"
+            for place, column in needed.columns.items()
+            if select.items[place].tree in by
+        ]
+        return (
+            f"EXISTS (SELECT 1 FROM {needed.relation} AS {own.KEYS} WHERE {' AND '.join(tests)})" if tests else ""
+        )
+
+    def whole(self, query: Select | All, without: Changes | None = None, needed: "Needed | None" = None) -> str:
         """The query with the tables' own names. without: the rows of both states, at most, of which these know.
 
         Such as are made of rows that are not changed; and of what is computed, those with keys that nothing
-        reached before.
+        reached before. needed: of what is computed, other rows can be left out.
         """
         without = without or {}
         parts = []
@@ -196,7 +258,7 @@ class Reach:
                 limit = f"NOT EXISTS (SELECT 1 FROM {reached} AS {own.KEYS}{same})"
                 parts.append(self._limited(one, limit, without))
             else:
-                parts.append(self._select(one, without))
+                parts.append(self._select(one, without, self.narrowed(one, needed)))
         return parts[0] if len(parts) == 1 else " UNION ALL ".join(parts)
 
     def _select(self, select: Select, without: Changes, limit: str = "") -> str:
@@ -205,14 +267,14 @@ class Reach:
         tail = f" {select.tail}" if select.tail else ""
         return f"{select.head}{from_}{self._where(select.where, limit)}{tail}"
 
-    def source(self, leaf: Leaf, without: Changes | None = None) -> str:
-        """SQL of a leaf without its alias. without: see `whole`."""
+    def source(self, leaf: Leaf, without: Changes | None = None, needed: "Needed | None" = None) -> str:
+        """SQL of a leaf without its alias. without, needed: see `whole`."""
         if isinstance(leaf.source, Base):
             if without and leaf.source.name in without:
                 return self.unchanged(leaf.source, without[leaf.source.name])
             return leaf.source.sql
         if isinstance(leaf.source, (Select, All)):
-            return f"({self.whole(leaf.source, without)})"
+            return f"({self.whole(leaf.source, without, needed)})"
         return leaf.text
 
     def _items(self, select: Select, names: Sequence[Item] = ()) -> str:
@@ -357,7 +419,10 @@ class Reach:
                 parts.append(f"SEMI JOIN {there[at]}{leaf.alias} {leaf.on}")
             if leaf.joined:
                 parts.append("JOIN" if at in inner else leaf.joined)
-            parts.append(instead.get(at) or self.source(leaf, without))
+            parts.append(
+                instead.get(at)
+                or self.source(leaf, without, self.needed(select, at, instead, inner) if instead else None)
+            )
             parts[-1] += leaf.alias
             if leaf.on:
                 parts.append(leaf.on)
@@ -370,6 +435,33 @@ class Reach:
 
 def _united(sources: Sequence[str]) -> str:
     return sources[0] if len(sources) == 1 else f"({' UNION ALL '.join(sources)})"
+
+
+def _equalities(select: Select, inner: Sequence[int]) -> Iterator[tuple[exp.Column, exp.Column, int | None]]:
+    """Columns that are equal in each row of FROM and WHERE; or, beside the number of a leaf, where it has a row.
+
+    inner: leaves whose joins are inner ones.
+    """
+    conditions: list[tuple[exp.Expr | None, int | None]] = [(select.condition, None)]
+    for at, leaf in enumerate(select.leaves):
+        if leaf.joined == "JOIN" or at in inner:
+            conditions.append((leaf.condition, None))
+        elif leaf.joined in ("LEFT JOIN", "RIGHT JOIN"):
+            conditions.append((leaf.condition, at if leaf.joined == "LEFT JOIN" else 0))
+    for condition, limits in conditions:
+        for one in _conjuncts(condition):
+            if isinstance(one, exp.EQ) and isinstance(one.left, exp.Column) and isinstance(one.right, exp.Column):
+                yield one.left, one.right, limits
+
+
+def _conjuncts(condition: exp.Expr | None) -> Iterator[exp.Expr]:
+    if isinstance(condition, exp.And):
+        yield from _conjuncts(condition.left)
+        yield from _conjuncts(condition.right)
+    elif isinstance(condition, exp.Paren):
+        yield from _conjuncts(condition.this)
+    elif condition is not None:
+        yield condition
 
 
 def outer_joins(query: Select | All) -> int:

@@ -7,6 +7,7 @@ trust. Imported inside functions only: the parser takes longer to load than a co
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,7 +20,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
 from backfill_cli.derived.guard import guarded
-from backfill_cli.derived.query import All, Call, Item, Leaf, Select, Values, computed_in
+from backfill_cli.derived.query import All, Call, Item, Leaf, Select, Values, all_computed, computed_in
 from backfill_cli.errors import Hint, UsageError, in_config
 from backfill_cli.model.derived import Base, Derived
 
@@ -151,13 +152,14 @@ def _tells_a_moment(text: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Read:
     """A text that is taken. source: the user's. splices: what gives its tables their own names. computed: see
-    `computed_in`.
+    `computed_in`. used: how often each of these is read, by its id.
     """
 
     query: Select | All
     source: str
     splices: tuple[tuple[int, int, str], ...]
     computed: tuple[Select, ...]
+    used: Mapping[int, int]
 
     def spliced(self, more: Iterable[tuple[int, int, str]] = ()) -> str:
         """The user's text with the tables' own names, and these other pieces: (from, to, instead)."""
@@ -202,7 +204,8 @@ class _Reader:
         self.closing = self._brackets()
         self._whole()
         query = self.query(0, len(tokens), {})
-        return Read(query, self.text, tuple(self.splices), tuple(computed_in(query)))
+        used = Counter(map(id, all_computed(query)))
+        return Read(query, self.text, tuple(self.splices), tuple(computed_in(query)), used)
 
     def unreadable(self, exc: Exception) -> NoReturn:
         where = exc.errors[0] if isinstance(exc, ParseError) and exc.errors else None

@@ -4,7 +4,7 @@ Rows are found and recomputed by the *pushed* columns: those of its key whose va
 before it is grouped. All rows with the same values in them are deleted and recomputed together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -12,7 +12,7 @@ from sqlglot import exp
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import ENGINES, Engine
 from backfill_cli.derived.guard import guarded
-from backfill_cli.derived.query import All, Item, Select, bases_of
+from backfill_cli.derived.query import All, Item, Leaf, Select, bases_of, missing_leaves
 from backfill_cli.derived.reach import MAX_MISSING, Changes, Groups, Reach, outer_joins
 from backfill_cli.derived.reading import MAKE_COLUMN, Read, one_per, read, refusal
 from backfill_cli.model.derived import Base, Derived
@@ -90,6 +90,7 @@ class Maintained:
             return self.text
         splices: list[tuple[int, int, str]] = []
         for branch in self._read.query.branches:
+            splices += self._narrowed(branch, keys, nulls) if not types else ()
             same = self.same(_typed([self._guarded(branch, name) for name in self.pushed], types), nulls)
             # a join after a comma sees less than one after CROSS JOIN
             if (
@@ -102,23 +103,50 @@ class Maintained:
                     (branch.after_from, branch.after_from, f" SEMI JOIN {keys} AS {own.KEYS} ON {same}")
                 )
                 continue
-            there = f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS} WHERE {same})"
-            if branch.where:
-                begin, end = branch.where_at
-                splices += [(begin, begin, "("), (end, end, f") AND {there}")]
-            else:
-                splices.append((branch.after_from, branch.after_from, f" WHERE {there}"))
+            splices += _also(branch, f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS} WHERE {same})")
         return self._read.spliced(splices)
 
     def where(self, condition: str) -> str:
         """The user's text, of one SELECT, over the rows of FROM that meet this condition, too."""
         (branch,) = self._read.query.branches
-        if branch.where:
-            begin, end = branch.where_at
-            splices = [(begin, begin, "("), (end, end, f") AND ({condition})")]
-        else:
-            splices = [(branch.after_from, branch.after_from, f" WHERE {condition}")]
-        return replace(self._read, splices=()).spliced(splices)
+        return replace(self._read, splices=()).spliced(_also(branch, f"({condition})"))
+
+    def _narrowed(self, branch: Select, keys: str, nulls: Nulls) -> Iterator[tuple[int, int, str]]:
+        """Pieces by which SELECTs in its FROM compute only what rows with these keys are made of."""
+        reach, missing = Reach(self.engine), missing_leaves(branch)
+        trees = [self._item(branch, name).tree for name in self.pushed]
+        sources = {}
+        for at, leaf in enumerate(branch.leaves):
+            columns = dict(leaf.columns)
+            own_ones = {n: f"{own.ROW}.{columns[tree.name]}" for n, tree in enumerate(trees) if _is_of(leaf, tree)}
+            if isinstance(leaf.source, Base) and own_ones:
+                there = f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS} WHERE {self._some(own_ones, nulls)})"
+                sources[at] = f"(SELECT {own.ROW}.* FROM {leaf.source.sql} AS {own.ROW} WHERE {there})"
+        for at, leaf in enumerate(branch.leaves):
+            if not isinstance(leaf.source, (Select, All)):
+                continue
+            needed = reach.needed(branch, at, sources)
+            places = [name for name, _ in leaf.columns]
+            for one in leaf.source.branches:
+                if one.plain or self._read.used[id(one)] > 1:
+                    continue
+                by = {item.tree: guarded(one, item, self.engine) for item in one.by}
+                shown = {
+                    n: one.items[places.index(tree.name)].tree
+                    for n, tree in enumerate(trees)
+                    if _is_of(leaf, tree)
+                }
+                found = {n: f"({by[tree]})" for n, tree in shown.items() if tree in by}
+                tests = [reach.narrowed(one, needed)]
+                if found and at not in missing:
+                    tests.append(f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS} WHERE {self._some(found, nulls)})")
+                if limit := " AND ".join(filter(None, tests)):
+                    yield from _also(one, limit)
+
+    def _some(self, expressions: Mapping[int, str], nulls: Nulls) -> str:
+        """SQL: these, by the places in `pushed`, are those of a row of the relation called own.KEYS."""
+        names = [self.key_columns[at] for at in expressions]
+        return self._alike(list(expressions.values()), names, nulls and [nulls[at] for at in expressions])
 
     def among(self, keys: str, row: str, nulls: Nulls = None) -> str:
         """SQL: the row of the derived table called `row` has a key in the relation `keys`."""
@@ -148,7 +176,10 @@ class Maintained:
 
     def same(self, expressions: Sequence[str], nulls: Nulls) -> str:
         """SQL: these are the key of a row of the relation called own.KEYS."""
-        pairs = list(zip(expressions, self.key_columns, strict=True))
+        return self._alike(expressions, self.key_columns, nulls)
+
+    def _alike(self, expressions: Sequence[str], names: Sequence[str], nulls: Nulls) -> str:
+        pairs = list(zip(expressions, names, strict=True))
         if nulls is None:
             return " AND ".join(self.engine.same(f"{own.KEYS}.{name}", f"({sql})", True) for sql, name in pairs)
         return " AND ".join(
@@ -170,6 +201,19 @@ class Maintained:
 
     def _item(self, branch: Select, name: str) -> Item:
         return branch.items[self.columns.index(name)]
+
+
+def _is_of(leaf: Leaf, tree: exp.Expr) -> bool:
+    return isinstance(tree, exp.Column) and tree.table == leaf.name
+
+
+def _also(select: Select, condition: str) -> Iterator[tuple[int, int, str]]:
+    """Pieces by which a SELECT has this condition, too."""
+    if select.where:
+        begin, end = select.where_at
+        yield from ((begin, begin, "("), (end, end, f") AND {condition}"))
+    else:
+        yield select.after_from, select.after_from, f" WHERE {condition}"
 
 
 def _typed(expressions: Sequence[str], types: Sequence[str]) -> Sequence[str]:

@@ -103,6 +103,8 @@ class InPostgres(Database):
         super().__init__(sink)
         self.raw = psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
         self.run("SET client_min_messages = warning")
+        self.run("SET jit = off")  # a view of views is compiled, and started on all cores, for a few rows
+        self.run("SET max_parallel_workers_per_gather = 0")
 
     def rows(self, sql: str, *parameters: Any) -> list[Row]:
         return self.raw.execute(sql.encode()).fetchall()

@@ -149,10 +149,13 @@ class World:
                 "union",
                 "cast",
                 "lacking",
+                "beside",
             ]
         )
         if shape == "lacking":
             return self._lacking(name)
+        if shape == "beside":
+            return self._beside(name)
         if shape == "union":
             return self._union(name)
         if shape == "cast":
@@ -437,6 +440,41 @@ class World:
         keys = [(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
         distinct = "DISTINCT " if pick.random() < 0.5 else ""
         return View(name, f"SELECT {distinct}{listed} FROM {text}{where}", tuple(one for one, _ in keys), keys)
+
+    def _beside(self, name: str) -> View:
+        """Rows of a table, beside what is computed of the same value in another."""
+        pick = self.random
+        left, right = pick.choice(self.tables), pick.choice(self.tables)
+        one = [(f"o.{quoted(column)}", kind) for column, kind in left.columns]
+        two = [(f"r.{quoted(column)}", kind) for column, kind in right.columns]
+        sql, kind = pick.choice(two)
+        items = f"{sql} AS k, {self._settled(two)[0]} AS agg"
+        where = f" WHERE {self._condition(two)}" if pick.random() < 0.4 else ""
+        inner = f"SELECT {items} FROM {quoted(right.name)} AS r{where} GROUP BY {sql}"
+        if pick.random() < 0.3:
+            inner = f"SELECT {sql} AS k, rank() OVER (PARTITION BY {sql} ORDER BY {two[0][0]}) AS agg FROM "
+            inner += f"{quoted(right.name)} AS r{where}"
+        same = [column for column, its in one if its == kind]
+        on = f"{pick.choice(same)} = g.k" if same else "TRUE"
+        on += f" AND {self._condition([*one, ('g.k', kind)])}" if pick.random() < 0.3 else ""
+        order = [f"{quoted(left.name)} AS o", f"({inner}) AS g"]
+        if pick.random() < 0.5:
+            order.reverse()
+        from_ = f"{order[0]} {pick.choice(['JOIN', 'LEFT JOIN', 'LEFT JOIN', 'RIGHT JOIN'])} {order[1]} ON {on}"
+        all_columns = [*one, ("g.k", kind), ("g.agg", "")]
+        listed = ", ".join(f"{column} AS c{at}" for at, (column, _) in enumerate(all_columns))
+        keys = [(f"c{at}", its) for at, (_, its) in enumerate(all_columns[:-1])]
+        if pick.random() < 0.5:
+            by = pick.sample(range(len(keys)), pick.randint(1, len(keys)))
+            keys = [keys[at] for at in by]
+            listed = ", ".join(
+                [*(f"{all_columns[at][0]} AS c{at}" for at in by), "count(*) AS n", "max(g.agg) AS m"]
+            )
+            groups = ", ".join(all_columns[at][0] for at in by)
+            where = f" WHERE {self._condition([*one, ('g.k', kind)])}" if pick.random() < 0.4 else ""
+            sql = f"SELECT {listed} FROM {from_}{where} GROUP BY {groups}"
+            return View(name, sql, tuple(as_ for as_, _ in keys), keys)
+        return View(name, f"SELECT DISTINCT {listed} FROM {from_}", tuple(as_ for as_, _ in keys), keys)
 
     def _outer_joined(self) -> tuple[str, list[tuple[str, str]]]:
         pick = self.random

@@ -649,6 +649,27 @@ def test_what_is_computed_inside_from_is_so_by_what_keeps_its_rows_apart(inner: 
     assert [item.text for item in found.by] == by
 
 
+@pytest.mark.parametrize(
+    ("join", "system", "narrowed"),
+    [
+        ("LEFT JOIN ({}) AS g ON g.customer_id = o.customer_id", "duckdb", True),
+        ("JOIN ({}) AS g ON g.customer_id = o.customer_id", "duckdb", True),
+        ("RIGHT JOIN ({}) AS g ON g.customer_id = o.customer_id", "duckdb", False),
+        ("LEFT JOIN ({}) AS g ON g.customer_id > o.customer_id", "duckdb", False),
+        ("LEFT JOIN ({}) AS g ON g.n = o.customer_id", "duckdb", False),
+        ("JOIN ({}) AS g ON g.customer_id = o.customer_id AND o.status <> 'x'", "duckdb", False),
+        ("JOIN ({}) AS g ON g.customer_id = o.customer_id AND o.status <> 'x'", "postgres", True),
+    ],
+)
+def test_of_a_group_inside_from_only_what_joins_the_keys_is_computed(
+    join: str, system: str, narrowed: bool
+) -> None:
+    group = "SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id"
+    found = read(f"SELECT o.id, g.n FROM orders o {join.format(group)}", ("id",), system)
+    inside = found.limited("k").partition("GROUP BY")[0]
+    assert ('SELECT "o"."customer_id"' in inside) is narrowed
+
+
 def test_a_row_inside_from_is_told_apart_by_its_group() -> None:
     group = "SELECT status, customer_id, count(*) AS n FROM orders GROUP BY 1, 2"
     assert read(f"SELECT s.status, s.customer_id FROM ({group}) AS s", ("status", "customer_id")).unique
