@@ -404,3 +404,17 @@ def test_what_no_state_has_is_not_computed_inside_from(sink: Sink) -> None:
     assert sink.rows() == [(2, 1)]
     sink.epoch(orders={3: (8, 5, "2")})
     assert sink.rows() == [(2, 2)]
+
+
+def test_a_group_without_a_row_beside_it_stays_where_others_of_its_key_change(sink: Sink) -> None:
+    """Those beside the rows of a key are not all of a key that is NULL."""
+    inner = "SELECT customer, count(*) AS n FROM orders GROUP BY customer"
+    sink.derive(
+        f"SELECT c.region, sum(g.n) AS s FROM ({inner}) AS g LEFT JOIN customers c ON c.id = g.customer "
+        "GROUP BY c.region",
+        "region",
+    )
+    sink.epoch(orders={1: (7, 5, "a"), 2: (8, 5, "a"), 3: (8, 5, "a")}, customers={7: ("NL", "x")})
+    assert sink.rows() == [("x", 1), (None, 2)]
+    sink.epoch(customers={7: None, 8: ("BE", "y")})
+    assert sink.rows() == [("y", 2), (None, 1)]
