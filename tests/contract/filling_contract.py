@@ -92,6 +92,54 @@ class FillingContract:
         assert world.held(derived) == expected(name, world.orders, world.items)
         assert not world.ours()
 
+    @pytest.mark.parametrize("name", ["counted", "joined"])
+    @pytest.mark.parametrize("meddled", ["DROP TABLE {}", "ALTER TABLE {} ADD COLUMN more int"])
+    def test_a_fill_whose_table_somebody_dropped_or_altered_begins_anew(
+        self, world: "World", monkeypatch: pytest.MonkeyPatch, name: str, meddled: str
+    ) -> None:
+        self._small(world.sink, monkeypatch)
+        random, derived = Random(name), SELECTS[name]
+        world.begin(derived, dict.fromkeys(range(1, 13), "a"), {3: "x"})
+        for _ in range(2):
+            world.change(random)
+        (side,) = world.ours()
+        world.query(meddled.format(side))
+        while not world.filled(name):
+            world.change(random)
+        assert world.held(derived) == expected(name, world.orders, world.items)
+        assert not world.ours()
+
+    @pytest.mark.parametrize("name", ["counted", "joined"])
+    def test_a_fill_is_ended_at_once_waits_or_is_left(
+        self, world: "World", monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        self._small(world.sink, monkeypatch)
+        random, derived, derives = Random(name), SELECTS[name], world.sink.extras.derives
+        assert derives is not None
+        world.begin(derived, dict.fromkeys(range(1, 13), "a"), {3: "x"})
+        world.change(random)
+        before, world.fill_rows = derives.filling("orders")[name], 0
+        assert (before.table, before.done, before.rows) == ("orders", 1, 12)
+        world.change(random)
+        assert derives.filling("orders") == {name: before}, "none now"
+        world.fill_rows = 3
+        world.change(random)
+        assert derives.filling("orders")[name].done == 2
+        world.fill_rows = None
+        world.change(random)
+        assert world.filled(name)
+        assert world.held(derived) == expected(name, world.orders, world.items)
+        assert not derives.filling("orders")
+        derives.renew("orders", [derived])
+        world.fill_rows = 3
+        held = world.held(derived)
+        world.change(random)
+        assert world.held(derived) == held, "it has its old rows until the last range"
+        assert world.ours()
+        world.sink.leave("orders", [name])
+        assert not world.ours()
+        assert not derives.filling("orders")
+
     def _small(self, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(sink.extras.derives, SqlDerives)
         monkeypatch.setattr(type(sink.extras.derives), "is_cheap", lambda *_: True)

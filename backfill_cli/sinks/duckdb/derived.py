@@ -26,7 +26,7 @@ SAMPLED = 200_000
 """Rows by which ranges are made."""
 ROW_GROUP = 122_880
 """Rows that DuckDB leaves unread together, by their least and greatest values."""
-DEARER, READ_AGAIN = 0.25, 2.0
+DEARER, READ_AGAIN = 0.1, 2.0
 """What a fill by ranges may read beside one SELECT: how many rows of other tables again, of all rows; and how
 often it may read a part of the table whose ranges are taken, mostly the column alone.
 """
