@@ -38,6 +38,6 @@ def plan(
 
     path = config_file(file, config)
     store = catalog_of(path, catalog)
-    job = load(path, of_job=store.keys)
+    job = load(path, of_job=store.sections)
     refuse_moved(job.job.name, path, store, catalog)
     planned(ctx, job, store, into_existing, lambda report: show_plan(report, as_json))

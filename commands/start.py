@@ -115,7 +115,7 @@ def start(
         written = _write_config(asked_for(source, changes, to, table, key, name), path, yes, typed)
     store = catalog_of(path, catalog)
     with written.removed_if_refused(store):
-        job = load(path, asking=_patiently, of_job=store.keys)
+        job = load(path, asking=_patiently, of_job=store.sections)
         refuse_moved(job.job.name, path, store, catalog)
         if source is not None:
             ends = None if until == "forever" else until

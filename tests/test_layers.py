@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "contracts": SHARED,
     "derived": SHARED | {"contracts"},
     "registry": SHARED | {"contracts"},
-    "config": SHARED | {"contracts", "registry", "folders"},
+    "config": SHARED | {"contracts", "derived", "registry", "folders"},
     "spark": SHARED | {"__init__"},
     "cdc": SHARED | {"contracts", "spark", "formats"},
     "formats": SHARED | {"contracts", "spark"},

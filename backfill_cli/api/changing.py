@@ -44,7 +44,7 @@ def setting(store: Catalog, before: JobRow, file: Path) -> Asked:
     from backfill_cli.config import load
     from backfill_cli.engine.job.change import of_next_run, setting
 
-    change = setting(before.name, load(file, of_job=store.keys), store)
+    change = setting(before.name, load(file, of_job=store.sections), store)
     later, note = of_next_run(change.keys), Hint()
     if not change.keys:
         note = Hint.of("the config is as it was")
@@ -60,7 +60,7 @@ def adding(store: Catalog, before: JobRow, table: str, file: Path | None, into_e
     from backfill_cli.engine.job.change import adding
 
     found = adding(
-        before.name, table, None if file is None else load(file, of_job=store.keys), store, into_existing
+        before.name, table, None if file is None else load(file, of_job=store.sections), store, into_existing
     )
     note = f"to keep it in the job's config, add:\n{found.lines}" if found.lines else ""
     return Asked(Verb.ADD, found.change, Hint.of(note), found)
@@ -77,7 +77,7 @@ def adding_derived(
     from backfill_cli.config import load
     from backfill_cli.engine.job.change import adding_derived
 
-    found = adding_derived(before.name, derived, load(file, of_job=store.keys), store, again, into_existing)
+    found = adding_derived(before.name, derived, load(file, of_job=store.sections), store, again, into_existing)
     return Asked(Verb.ADD, found.change, Hint(), planned=found.planned)
 
 
@@ -125,6 +125,6 @@ def _has(store: Catalog, job: JobRow, table: str) -> bool:
     if not os.path.isfile(job.config_file):  # a pipe: somebody else's now, and reading it would wait for them
         return False
     with suppress(BackfillError):
-        config = load(Path(job.config_file), of_job=store.keys)
+        config = load(Path(job.config_file), of_job=store.sections)
         return table in [*(one.name for one in config.tables), *(one.name for one in config.derived)]
     return False

@@ -61,7 +61,7 @@ class Job:
 
         typed = str(catalog or os.environ.get(CATALOG) or "")
         store = Path(typed or of_config(Path(file)))
-        config = load(Path(file), of_job=Catalog(store).keys)
+        config = load(Path(file), of_job=Catalog(store).sections)
         job = cls(config.job.name, store)
         refuse_moved(job.name, Path(file), job._catalog, typed)
         job._config = config

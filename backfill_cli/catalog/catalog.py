@@ -2,11 +2,11 @@
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.catalog import checkpoints, inbox, job_rows, jobs, lease, ledger, refills, starts, verified
 from backfill_cli.catalog.checkpoints import ChangeLogs
@@ -165,12 +165,12 @@ class Catalog:
         with self._store.looking() as db:
             return jobs.names(db)
 
-    def keys(self, job: str) -> Mapping[str, Sequence[str]]:
-        """The key of each table of a job; empty if there is no such job. Raises as `look` does."""
+    def sections(self, job: str) -> Mapping[str, dict[str, Any]]:
+        """What a job's config says of each table; empty if there is no such job. Raises as `look` does."""
         if not self._store.exists():
             return {}
         with self._store.looking() as db:
-            return jobs.keys(db, job)
+            return jobs.sections(db, job)
 
     def _rows(self, db: DuckDBPyConnection) -> tuple[JobRow, ...]:
         return tuple(

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import NoSuchJob, StateConflict, UsageError, command
@@ -50,15 +50,16 @@ def names(db: DuckDBPyConnection) -> tuple[str, ...]:
     return tuple(row[0] for row in db.execute("SELECT name FROM jobs ORDER BY created_ms, name").fetchall())
 
 
-def keys(db: DuckDBPyConnection, job: str) -> dict[str, list[str]]:
-    """The key of each table of a job; empty if there is no such job."""
-    told = db.execute("SELECT config FROM jobs WHERE name = ?", [job]).fetchone()
-    return {} if told is None else keys_in(told[0])
+def sections(db: DuckDBPyConnection, job: str) -> dict[str, dict[str, Any]]:
+    """What the stored config of a job says of each table, also of one that is set aside; empty: no such job."""
+    told = db.execute("SELECT config, aside FROM jobs WHERE name = ?", [job]).fetchone()
+    return {} if told is None else sections_in(told[0], read_aside(told[1]))
 
 
-def keys_in(config: str) -> dict[str, list[str]]:
-    """The key of each table in a job's stored config."""
-    return {one["name"]: one["key"] for one in json.loads(config)["tables"] if one.get("key")}
+def sections_in(config: str, aside: Sequence[Aside]) -> dict[str, dict[str, Any]]:
+    """The same of a job's stored config, and of its tables that are set aside."""
+    there = {one["name"]: one for one in json.loads(config)["tables"]}
+    return {one.table: json.loads(one.section) for one in aside} | there
 
 
 def create(db: DuckDBPyConnection, definition: "JobDefinition", control: Control, now_ms: int) -> None:

@@ -12,6 +12,7 @@ import tomli
 from pydantic import BaseModel, ValidationError
 
 from backfill_cli.config import by_table
+from backfill_cli.config.columns import keep_faults, with_columns
 from backfill_cli.config.connectors import known, of_one_system, options_of, sink_of, upstream_of
 from backfill_cli.config.derived import DerivedSection
 from backfill_cli.config.faults import spell_faults, spell_path, table_faults
@@ -288,11 +289,11 @@ Asking = Callable[[Callable[[], Keys], Retry], Keys]
 """Asks an upstream for its tables' keys: what it does while that does not answer."""
 
 
-OfJob = Callable[[str], Keys]
-"""The keys of a job's tables, by its name; empty if there is none yet."""
+OfJob = Callable[[str], Mapping[str, Tree]]
+"""The sections of a job's tables, by its name; empty if there is none yet."""
 
 
-def _no_job(_job: str) -> Keys:
+def _no_job(_job: str) -> Mapping[str, Tree]:
     return {}
 
 
@@ -304,7 +305,7 @@ def load(path: Path, folder: Path | None = None, asking: Asking = _at_once, of_j
     """The config of a TOML file. Raises ConfigError with all its faults.
 
     folder: that its relative paths belong to, if not its own. asking: for keys that the file does not name.
-    of_job: those of the job, for a table of which the upstream shows none now.
+    of_job: what the job has of them: the key, where the upstream shows none now, and the columns that are kept.
     """
     settled = absolute(of_one_system(read(path)), folder or folder_of(path))
     faults = _written_secrets(settled) + hook_faults(settled) + _spool_faults(settled)
@@ -374,8 +375,11 @@ def _checked(
         asked = partial(_primary_keys, tree, upstream, unkeyed)
         tree = with_primary_keys(tree, asking(asked, file.retry))
         if without_key(tree):  # a quiet table can be missing in a sample
-            tree = with_primary_keys(tree, of_job(file.job.name))
+            told = of_job(file.job.name)
+            tree = with_primary_keys(tree, {name: one["key"] for name, one in told.items() if one.get("key")})
         file = _file(tree, faults, context)
+    if context is not STORED and file is not None and sink is not None and not faults:
+        tree, file = _with_columns(tree, file, faults, context, of_job)
     faults += table_faults(tree)
     faults += _folder_faults(file) if file is not None else []
     faults += (
@@ -395,6 +399,21 @@ def _file(tree: Tree, faults: list[str], context: Any) -> JobFile | None:
     except ValidationError as error:
         faults += spell_faults(error, JobFile, tree)
         return None
+
+
+def _with_columns(
+    tree: Tree, file: JobFile, faults: list[str], context: Any, of_job: OfJob
+) -> tuple[Tree, JobFile | None]:
+    """The config, with the columns that are kept of tables as their select lists; faults are noted."""
+    if all(table.keep is None for table in file.tables):
+        return tree, file
+    dialect = sink_of(tree["sink"]).dialect
+    faults += keep_faults(tree, file, dialect)
+    if dialect is None or faults:
+        return tree, file
+    tree, found = with_columns(tree, file, dialect, of_job(file.job.name))
+    faults += found
+    return tree, _file(tree, faults, context)
 
 
 def _unkeyed(tree: Tree) -> list[str]:

@@ -17,6 +17,7 @@ from pydantic import (
 
 from backfill_cli.config.derived import DerivedSection
 from backfill_cli.config.section import KeyColumns, Section, TableName
+from backfill_cli.contracts import own
 from backfill_cli.contracts.options import STORED, FilePath
 from backfill_cli.model.deadline import FLOOR, Deadline, finish_ms
 from backfill_cli.model.guard import Guard, Limited, Rule, Window
@@ -151,12 +152,21 @@ class Table(Section):
         "it. Default: no limit of its own.",
     )
     transform: Transform | None = Field(default=None, description="Replaces `[transform]` for this table.")
+    keep: Literal["columns"] | None = Field(
+        default=None,
+        description='`"columns"`: of this table the sink keeps only the key and the columns that derived tables '
+        f"use, in a table of backfill's own, `{own.COLUMNS}…`, if `target` names none. Default: all columns.",
+    )
     on_error: OnError | None = Field(default=None, description="Replaces `job.on_error` for this table.")
 
     @property
     def sink_name(self) -> str:
         """The name in the sink: the target, else the name without the quotes that an upstream's SQL needs."""
-        return self.target or re.sub(r'"((?:[^"]|"")*)"', lambda part: part[1].replace('""', '"'), self.name)
+        if self.target is not None:
+            return self.target
+        plain = re.sub(r'"((?:[^"]|"")*)"', lambda part: part[1].replace('""', '"'), self.name)
+        schema, dot, last = plain.rpartition(".")
+        return plain if self.keep is None else f"{schema}{dot}{own.COLUMNS}{last}"
 
 
 class Barrier(Section):

@@ -63,6 +63,9 @@ GROUPS = "_backfill_groups"
 OLD = "_backfill_old"
 MERGED = "_backfill_merged"
 
+# The table in the sink of one of which only columns are kept: before its name.
+COLUMNS = "_backfill_columns_"
+
 # A table that takes the place of another one when its transaction ends.
 ANEW = "_backfill_anew"
 

@@ -466,7 +466,8 @@ class SinkConnector:
     where these are several. claims: whether a place is of this kind, by its form or by what lies there. look: what
     there is to say of the place that these options name, in at most two lines; secrets are resolved; raises
     UsageError for a server that does not answer. domain: what the types of a sink with these options hold. gauge:
-    asks a query for one number, within some seconds, for guards; None: it has no SQL for that.
+    asks a query for one number, within some seconds, for guards; None: it has no SQL for that. dialect: sqlglot's
+    name of the SQL in which derived tables are written; None: it keeps none.
     """
 
     options: type["BaseModel"]
@@ -479,3 +480,4 @@ class SinkConnector:
     look: Callable[[Any], Sequence[str]] | None = None
     domain: Callable[[Any], Domain] = lambda _options: Domain()
     gauge: Callable[[Any, str, float], Gauge] | None = None
+    dialect: str | None = None

@@ -48,7 +48,7 @@ def examine(file: Path | None, catalog: Catalog, env: Mapping[str, str]) -> Iter
     fault: BackfillError | None = None
     if file is not None:
         try:
-            config = load(file, of_job=catalog.keys)
+            config = load(file, of_job=catalog.sections)
         except BackfillError as error:
             fault = error
     unfit = False

@@ -77,7 +77,8 @@ class PlannedTable:
     """One table of the job.
 
     rows: None if only reading can tell. estimated: whether rows comes from the database's statistics. columns:
-    (name, type) in the sink, in order. transformed: whether a transform makes them. fields: of records that name
+    (name, type) in the sink, in order. transformed: whether a transform makes them. left_out: with
+    keep = "columns", how many columns of the upstream no derived table uses. fields: of records that name
     their schemas by a registry's ids: what the fields become of the schemas of the oldest and newest records, and
     of the registry's newest. rate: rows per second that are read of it at most, by the config; None: no limit of
     its own.
@@ -92,6 +93,7 @@ class PlannedTable:
     columns: tuple[tuple[str, str], ...] = ()
     estimated: bool = False
     transformed: bool = False
+    left_out: int | None = None
     fields: tuple[FieldRead, ...] = ()
     rate: float | None = None
 

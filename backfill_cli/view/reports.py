@@ -114,7 +114,12 @@ def _table_lines(table: PlannedTable, amount: str) -> list[str]:
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     head = f"table {name}: {spell_count(table.splits, 'part')}, {amount}; key {', '.join(table.key)}"
     head += "" if table.rate is None else f"; at most {spell_number(table.rate)} rows/s"
-    return [head, *column_lines(table)]
+    left = (
+        ""
+        if table.left_out is None
+        else f"  left out: {spell_count(table.left_out, 'column')} that no derived table uses"
+    )
+    return [head, *column_lines(table), *([left] if left else [])]
 
 
 GREEN, YELLOW = "\x1b[32m", "\x1b[33m"

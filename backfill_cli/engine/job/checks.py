@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, derived_table, own
+from backfill_cli.engine.job.columns import left_out, require_used
 from backfill_cli.engine.job.derived import planned_derived
 from backfill_cli.engine.job.estimate import of_earlier, of_sample
 from backfill_cli.engine.job.gauges import told_once
@@ -216,6 +217,7 @@ def sink_tables(
     """
     for name, schema in pin.schema.items():
         own.refuse_names(f"table {name!r}", names_of(schema))
+    require_used(config, pin)
     tables = tuple(
         SinkTable(
             t.name,
@@ -337,6 +339,7 @@ def plan(
         replace(
             planned_of(table, pin, estimated, kept),
             transformed=made(table.name).select is not None,
+            left_out=left_out(config, pin, table),
             fields=tuple(fields.get(table.name, ())),
             rate=config.table(table.name).rate,
         )

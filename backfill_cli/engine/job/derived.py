@@ -9,6 +9,7 @@ from shlex import quote
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Derives, JobDefinition, Sink, SinkTable, derived_table
+from backfill_cli.engine.job.columns import require_kept
 from backfill_cli.engine.job.ownership import owners_sought
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import named, require_apart
@@ -100,7 +101,9 @@ def changed_config(job: JobDefinition, change: Change) -> JobConfig:
             said = f"derived table {one.name!r} is in {before}, not in {one.target}: its target stays"
             raise UsageError(said, f'set derived.target = "{before}", or begin with another table: ' + anew)
         _require_free(job, config, one)
-    return config.with_derived(*sections)
+    after = config.with_derived(*sections)
+    require_kept(config, after, change.file)
+    return after
 
 
 def _require_free(job: JobDefinition, config: JobConfig, wanted: Derived) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from backfill_cli.catalog import Catalog, waits_first
-from backfill_cli.catalog.jobs import keys_in
+from backfill_cli.catalog.jobs import sections_in
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.config.effective import Difference, differences, moved
 from backfill_cli.contracts import Capabilities, JobDefinition, Sink, SinkTable, Source, TableSpec
+from backfill_cli.engine.job.columns import require_kept
 from backfill_cli.engine.spool.folder import holds_entries, owned
 from backfill_cli.errors import (
     START_OVER,
@@ -307,6 +308,7 @@ def require_same(
     now = config.fingerprint()
     found = found_in(had, now)
     if found:
+        require_kept(before, config, config.file or "job.toml")
         both = [table.name for table in config.tables if table.name in had["tables"]]
         parts = [one.of_tables(both).fingerprint() for one in (before, config)] if both else [had, now]
         if not found_in(*({key: part for key, part in one.items() if key != "derived"} for one in parts)):
@@ -434,14 +436,14 @@ def edited(job: JobDefinition) -> Iterator[Limit]:
         return
     file = Path(job.config_file)
 
-    def keys(name: str) -> dict[str, list[str]]:
-        return keys_in(job.config) if name == job.name else {}
+    def sections(name: str) -> dict[str, dict[str, Any]]:
+        return sections_in(job.config, job.aside) if name == job.name else {}
 
     try:
-        now = load(file, of_job=keys)
+        now = load(file, of_job=sections)
         folders = (_folder_before(one.before, one.after, now) for one in _changed(job.config, now))
         if (before := next(filter(None, folders), None)) is not None:
-            now = load(file, before, of_job=keys)
+            now = load(file, before, of_job=sections)
     except BackfillError:
         return
     changed = changed_keys(beside_aside(job, now).stored(), now) if now.job.name == job.name else ()

@@ -58,4 +58,5 @@ connector = SinkConnector(
     formats=("delta",),
     place="table",
     claims=is_table,
+    dialect="spark",
 )

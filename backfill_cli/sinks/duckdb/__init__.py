@@ -60,4 +60,5 @@ connector = SinkConnector(
     place="path",
     claims=_claims,
     domain=lambda _options: _DOMAIN,
+    dialect="duckdb",
 )

@@ -59,4 +59,5 @@ connector = SinkConnector(
     formats=("iceberg",),
     place="table",
     claims=is_table,
+    dialect="spark",
 )

@@ -80,4 +80,5 @@ connector = SinkConnector(
     look=_look,
     domain=lambda _options: _DOMAIN,
     gauge=_gauge,
+    dialect="postgres",
 )

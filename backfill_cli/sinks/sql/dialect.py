@@ -126,7 +126,7 @@ class SqlDialect:
                     f'name it beside the table\'s name, for example: tables.target = "{self.schema}.orders"'
                 ),
             )
-        if own.is_own(table):
+        if own.is_own(table) and not table.startswith(own.COLUMNS):
             raise UsageError(
                 f"target {text!r}: names that begin with {own.PREFIX} are reserved for backfill's own tables",
                 self.rename,

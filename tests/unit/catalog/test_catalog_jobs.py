@@ -254,10 +254,11 @@ def test_a_config_that_changed_is_what_later_runs_go_by(catalog: Catalog, clock:
     assert known.fingerprint == definition().fingerprint
 
 
-def test_the_keys_of_a_jobs_tables_are_those_of_its_stored_config(path: Path, clock: Clock) -> None:
+def test_the_sections_of_a_jobs_tables_are_those_of_its_stored_config(path: Path, clock: Clock) -> None:
     catalog = Catalog(path, clock)
-    assert catalog.keys("orders") == {}, "no catalog yet"
-    stored = json.dumps({"tables": [{"name": "orders", "key": ["region", "id"]}, {"name": "lines"}]})
+    assert catalog.sections("orders") == {}, "no catalog yet"
+    sections = {"orders": {"name": "orders", "key": ["region", "id"]}, "lines": {"name": "lines"}}
+    stored = json.dumps({"tables": list(sections.values())})
     catalog.create_job(replace(definition(), config=stored), Control("cli", 7, 500.0), FIRST)
-    assert catalog.keys("orders") == {"orders": ["region", "id"]}
-    assert catalog.keys("others") == {}
+    assert catalog.sections("orders") == sections
+    assert catalog.sections("others") == {}

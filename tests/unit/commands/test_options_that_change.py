@@ -128,6 +128,7 @@ REFUSED: dict[str, Change] = {
     "derived.target": Change("derived", "e", "other derived tables"),
     "tables.name": Change("files", "items", "tables.items.key"),  # no table of it is left
     "tables.key": Change("files", ["note"]),
+    "tables.keep": Change("derived", "columns", "tables.orders.target"),
     "tables.target": Change("files", "others"),
     "tables.immutable_key": Change("files", True),
     "tables.transform": Change("files", {"where": "id > 1"}),

@@ -81,7 +81,7 @@ def test_a_table_that_a_sample_does_not_show_has_the_key_of_its_job(
     monkeypatch.setattr(config, "_primary_keys", lambda *_: {"items": ["no", "line"]})
     path = file_of(tmp_path, "0 s")
     path.write_text(path.read_text() + '[[tables]]\nname = "items"\n')
-    job = load(path, of_job=lambda name: {"orders": [name], "items": ["id"]})
+    job = load(path, of_job=lambda name: {"orders": {"key": [name]}, "items": {"key": ["id"]}, "lines": {}})
     assert [one.key for one in job.tables] == [["orders"], ["no", "line"]]
     with pytest.raises(ConfigError, match=re.escape("tables[0].key: missing")):
         load(path)

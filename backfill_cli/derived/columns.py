@@ -1,0 +1,98 @@
+"""The columns of tables that a SELECT names, by its text alone: nothing has to exist yet.
+
+What is not certain counts: a table whose columns the text does not settle has all of them used. Imported inside
+functions only, as `reading.py`.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from backfill_cli.contracts import own
+
+
+def used(sql: str, dialect: str, tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...] | None]:
+    """By table that the SELECT reads: the columns that it names, as it writes them first; None: any.
+
+    tables: by name, what a SELECT may call it besides. Of a text that is no SELECT: any, of all tables.
+    """
+    found: dict[str, dict[str, str] | None] = {}
+    try:
+        tree = sqlglot.parse_one(sql, dialect=dialect)
+        scopes = traverse_scope(tree)
+    except (SqlglotError, RecursionError):
+        return dict.fromkeys(tables)
+    if not isinstance(tree, exp.Query):
+        return dict.fromkeys(tables)
+    for scope in scopes:
+        leaves = {name: source for name, (_, source) in scope.selected_sources.items()}
+        for at, (leaf, source) in enumerate(leaves.items()):
+            if not isinstance(source, exp.Table):
+                continue
+            names = _of(scope, leaf, at, alone=len(leaves) == 1)
+            for table in _called(source, tables):
+                held = found.setdefault(table, {})
+                found[table] = None if held is None or names is None else {**held, **names}
+    return {table: None if names is None else tuple(names.values()) for table, names in found.items()}
+
+
+def _of(scope: Scope, leaf: str, at: int, *, alone: bool) -> dict[str, str] | None:
+    """The columns of a table in FROM that one SELECT names, folded → as written; None: any.
+
+    at: which one it is, from 0. alone: it is the only one, so that a column without a table before it is its own.
+    """
+    tree, names = scope.expression, dict[str, str]()
+    made = {own.fold(one.alias) for one in getattr(tree, "selects", ()) if isinstance(one, exp.Alias)}
+    for joined, join in enumerate(tree.args.get("joins") or (), start=1):
+        if str(join.args.get("method") or "").upper() == "NATURAL":
+            return None
+        if at <= joined:
+            names |= {own.fold(one.name): one.name for one in join.args.get("using") or ()}
+    if scope.find(exp.Columns) or any(
+        not isinstance(star.parent, (exp.Count, exp.Column)) for star in scope.find_all(exp.Star)
+    ):
+        return None
+    for column in scope.find_all(exp.Column):
+        first, *rest = column.parts
+        if own.fold(first.name) == own.fold(leaf):
+            if not rest or isinstance(rest[0], exp.Star):
+                return None  # the whole row
+            name = rest[0].name
+        elif alone:
+            name = first.name
+            if own.fold(name) in made and not _is_made_of_itself(tree, name):
+                return None  # a column, or what the SELECT makes: whoever reads it all says which
+        elif not rest:
+            return None
+        else:
+            continue
+        names.setdefault(own.fold(name), name)
+    return names
+
+
+def _is_made_of_itself(tree: exp.Expr, name: str) -> bool:
+    """Whether each output column of that name reads a column of that name: then both are to be there."""
+    return all(
+        any(own.fold(column.parts[-1].name) == own.fold(name) for column in one.find_all(exp.Column))
+        for one in getattr(tree, "selects", ())
+        if isinstance(one, exp.Alias) and own.fold(one.alias) == own.fold(name)
+    )
+
+
+def _called(source: exp.Table, tables: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """The tables that a name in FROM can mean: that which has the whole name, else each with its last part."""
+    whole = own.fold(".".join(part.name for part in source.parts))
+    exact = [name for name, called in tables.items() if whole in map(_plain, (name, *called))]
+    last = whole.rpartition(".")[2]
+    yield from exact or (
+        name
+        for name, called in tables.items()
+        if last in (_plain(one).rpartition(".")[2] for one in (name, *called))
+    )
+
+
+def _plain(name: str) -> str:
+    return own.fold(name.replace('"', ""))

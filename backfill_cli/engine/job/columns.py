@@ -1,0 +1,85 @@
+"""Tables of which a job keeps only the columns that its derived tables use: `keep = "columns"`."""
+
+from collections.abc import Sequence
+from shlex import quote
+
+from backfill_cli.config import JobConfig
+from backfill_cli.config.columns import lacking, selected, used_in
+from backfill_cli.config.connectors import sink_of
+from backfill_cli.contracts import SinkTable, own
+from backfill_cli.errors import START_OVER, UsageError, command, in_config
+from backfill_cli.model.schema import names_of
+from backfill_cli.model.upstream import Pin
+
+
+def require_used(config: JobConfig, pin: Pin) -> None:
+    """Tables of which only columns are kept have those that SELECTs name. Raises UsageError naming one."""
+    for table in config.tables:
+        if table.keep is None or (select := config.transform_of(table.name).select) is None:
+            continue
+        there = {own.fold(name) for name in names_of(pin.schema[table.name])}
+        lacks = [name for name in selected(select) if own.fold(name) not in there]
+        if lacks:
+            raise UsageError(
+                f"table {table.name!r} has no column {lacks[0]!r}, which a derived table uses",
+                in_config("correct derived.sql"),
+            )
+
+
+def left_out(config: JobConfig, pin: Pin, table: SinkTable) -> int | None:
+    """How many columns of the upstream's are not kept of a table of which only columns are; None for any other."""
+    if config.table(table.name).keep is None:
+        return None
+    return len(names_of(pin.schema[table.name])) - len(names_of(table.schema))
+
+
+def require_kept(before: JobConfig, after: JobConfig, file: str) -> None:
+    """What a job keeps of its tables suffices for all SELECTs that it would have. Raises UsageError.
+
+    after: the job's config with another derived table, or a file's, whose tables have what its SELECTs use. file:
+    where the new ones are.
+    """
+    had = {one.name: one for one in before.tables if one.keep is not None}
+    if not had:
+        return
+    for table, columns in used_in(after.tables, after.derived, _dialect(after)).items():
+        lacks = lacking(had[table], columns) if table in had else ()
+        if lacks:
+            raise _not_kept(before, after, table, lacks, file)
+
+
+def _not_kept(before: JobConfig, after: JobConfig, table: str, lacks: Sequence[str], file: str) -> UsageError:
+    name, had, has = before.job.name, _readers(before, table), _readers(after, table)
+    rows, of_file = f" --with-rows --confirm {name}", f" --config {quote(file)}"
+    lines = [f"remove {name} --derived {quote(one)}{rows}" for one in reversed(had)]
+    lines += [f"remove {name} --table {quote(table)}{rows}", f"add {name} --table {quote(table)}{of_file}"]
+    lines += [f"add {name} --derived {quote(one)}{of_file}" for one in has]
+    anew = "for it to be read anew with them, each command once the one before is done: " + command(*lines)
+    return UsageError(
+        f"job {name!r} does not keep {', '.join(lacks)} of table {table!r}, which its derived tables would use",
+        (anew + "; or " if len(before.tables) > 1 else "") + START_OVER,
+    )
+
+
+def _readers(config: JobConfig, table: str) -> list[str]:
+    """The derived tables that read the table, by others, too: each after those that it reads."""
+    from backfill_cli.derived.columns import used
+
+    names = {one.name: (one.sink_name,) for one in config.tables}
+    names |= {one.name: (one.sink_name,) for one in config.derived}
+    reads = {one.name: used(one.sql, _dialect(config), names).keys() for one in config.derived}
+    reached = {table}
+    while more := {one for one, of in reads.items() if not reached.isdisjoint(of)} - reached:
+        reached |= more
+    left, found = [one for one in reads if one in reached], list[str]()
+    while left:
+        free = [one for one in left if reads[one].isdisjoint(left)]
+        found += free or left
+        left = [one for one in left if one not in found]
+    return found
+
+
+def _dialect(config: JobConfig) -> str:
+    dialect = sink_of(config.tree["sink"]).dialect
+    assert dialect is not None, "a config with keep has been checked"
+    return dialect

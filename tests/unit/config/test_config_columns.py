@@ -1,0 +1,142 @@
+"""`keep = "columns"` in a config: what the table's transform and target become, and what is refused by name."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backfill_cli.config import JobConfig, from_stored, load
+from backfill_cli.errors import ConfigError
+
+CONFIG = """
+[job]
+name = "shop"
+[upstream]
+type = "files"
+snapshot = {{ path = "data/{{table}}", format = "parquet" }}
+[[tables]]
+name = "public.orders"
+key = ["id", "Day"]
+keep = "columns"
+{orders}
+[[tables]]
+name = "customers"
+key = ["id"]
+[sink]
+type = "{sink}"
+path = "warehouse.duckdb"
+{more}
+"""
+BY_STATUS = '''
+[[derived]]
+name = "by_status"
+key = ["status"]
+sql = """
+SELECT o.status, max(o.day) AS last, count(c.name) AS n
+FROM orders o JOIN customers c ON c.id = o.customer GROUP BY 1
+"""
+'''
+SUMS = """
+[[derived]]
+name = "sums"
+key = ["status"]
+sql = "SELECT Status, sum(amount) AS a FROM _backfill_columns_orders GROUP BY 1"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "job.toml"
+
+
+def config(
+    file: Path, *more: str, orders: str = "", sink: str = "duckdb", had: JobConfig | None = None
+) -> JobConfig:
+    file.write_text(CONFIG.format(orders=orders, sink=sink, more="".join(more)))
+    sections = {} if had is None else {one["name"]: one for one in had.tree["tables"]}
+    return load(file, of_job=lambda name: {"shop": sections}[name])
+
+
+def selected(told: JobConfig) -> Any:
+    return told.transform_of("public.orders").select
+
+
+def test_only_the_key_and_the_columns_that_selects_use_are_kept(file: Path) -> None:
+    told = config(file, BY_STATUS)
+    assert selected(told) == ["`id`", "`Day`", "`status`", "`customer`"]
+    assert told.table("public.orders").sink_name == "public._backfill_columns_orders"
+    assert told.table("customers").sink_name == "customers"
+    assert told.transform_of("customers").select is None
+    assert from_stored(told.stored()) == told
+    assert selected(config(file, BY_STATUS, SUMS)) == ["`id`", "`Day`", "`status`", "`customer`", "`amount`"]
+    named = config(file, SUMS.replace("_backfill_columns_orders", "raw.x"), orders='target = "raw.x"')
+    assert named.table("public.orders").sink_name == "raw.x"
+    assert selected(named) == ["`id`", "`Day`", "`Status`", "`amount`"]
+    needed = told.table_specs()[0].wanted
+    assert [needed.needs(one) for one in ("id", "DAY", "customer", "amount")] == [True, True, True, False]
+
+
+def test_a_star_keeps_all_columns(file: Path) -> None:
+    all_ = SUMS.replace("Status, sum(amount) AS a", "*").replace(" GROUP BY 1", "")
+    assert selected(config(file, all_)) is None
+    assert selected(config(file, all_, BY_STATUS)) is None
+
+
+def test_a_condition_of_the_table_stays(file: Path) -> None:
+    own = config(file, SUMS, orders="transform = { where = \"note <> 'x'\" }")
+    common = config(file, SUMS, "[transform]\nwhere = \"note <> 'x'\"\n")
+    for told in (own, common):
+        shape = told.transform_of("public.orders")
+        assert (shape.select, shape.where) == (["`id`", "`Day`", "`Status`", "`amount`"], "note <> 'x'")
+    assert common.transform_of("customers").select is None
+
+
+def test_what_the_job_keeps_stays_where_it_suffices(file: Path) -> None:
+    job = config(file, BY_STATUS, SUMS)
+    for derived in ((SUMS, BY_STATUS), (BY_STATUS,), (SUMS,), ()):
+        assert config(file, *derived, had=job).tree["tables"] == job.tree["tables"]
+    more = SUMS.replace("amount", "tax")
+    assert selected(config(file, more, had=job)) == [*selected(job), "`tax`"]
+    star = config(file, SUMS.replace("Status, sum(amount) AS a", "*").replace(" GROUP BY 1", ""))
+    assert selected(config(file, BY_STATUS, had=star)) is None
+
+
+def test_a_job_that_kept_all_of_the_table_is_another_one(file: Path) -> None:
+    file.write_text(CONFIG.format(orders="", sink="duckdb", more=SUMS).replace('keep = "columns"', ""))
+    whole = load(file)
+    assert selected(config(file, SUMS, had=whole)) == ["`id`", "`Day`", "`Status`", "`amount`"]
+
+
+@pytest.mark.parametrize(
+    ("derived", "orders", "sink", "more", "said"),
+    [
+        ("", "", "duckdb", "", "no derived table reads public.orders: leave keep out, or the table"),
+        (SUMS, 'transform = { select = ["id", "Day"] }', "duckdb", "", "leave keep out, or transform.select"),
+        (SUMS, "", "duckdb", '[transform]\nselect = ["*"]\n', "[transform] has a select"),
+        (SUMS, 'live = "orders"', "duckdb", "", "people query its table, as `live` says"),
+        (SUMS, "", "kafka", "", "only a sink that keeps derived tables has it"),
+    ],
+)
+def test_where_it_cannot_be_it_is_refused_by_name(
+    file: Path, derived: str, orders: str, sink: str, more: str, said: str
+) -> None:
+    text = CONFIG.format(orders=orders, sink=sink, more=derived + more)
+    file.write_text(
+        text.replace('path = "warehouse.duckdb"', 'bootstrap_servers = "b:1"') if sink == "kafka" else text
+    )
+    with pytest.raises(ConfigError, match=re.escape("tables[0].keep: ")) as refused:
+        load(file)
+    assert said in str(refused.value)
+
+
+def test_a_table_with_an_own_transform_goes_by_it_and_not_by_the_common_one(file: Path) -> None:
+    told = config(file, SUMS, '[transform]\nselect = ["*"]\n', orders="transform = {}")
+    assert selected(told) == ["`id`", "`Day`", "`Status`", "`amount`"]
+    assert told.transform_of("customers").select == ["*"]
+
+
+def test_another_word_is_no_value(file: Path) -> None:
+    file.write_text(CONFIG.format(orders="", sink="duckdb", more=SUMS).replace('"columns"', '"rows"'))
+    with pytest.raises(ConfigError, match=re.escape("tables[0].keep: must be 'columns'")):
+        load(file)
