@@ -75,6 +75,22 @@ def used_in(tables: Sequence[Table], derived: Iterable[DerivedSection], dialect:
     return {table.name: found[table.name] for table in tables if table.keep is not None and table.name in found}
 
 
+def readers_of(table: str, tables: Sequence[Table], derived: Sequence[DerivedSection], dialect: str) -> list[str]:
+    """The derived tables that read the table, by others, too: each after those that it reads."""
+    from backfill_cli.derived.columns import used
+
+    names = {one.name: (one.sink_name,) for one in tables} | {one.name: (one.sink_name,) for one in derived}
+    reads = {one.name: used(one.sql, dialect, names).keys() for one in derived}
+    reached = {table}
+    while more := {one for one, of in reads.items() if not reached.isdisjoint(of)} - reached:
+        reached |= more
+    left, found = [one for one in reads if one in reached], list[str]()
+    while left:
+        found += [one for one in left if reads[one].isdisjoint(left)] or left
+        left = [one for one in left if one not in found]
+    return found
+
+
 def merged(some: Sequence[str] | None, more: Sequence[str] | None) -> tuple[str, ...] | None:
     """Columns, and those of `more` that are not among them; None: any."""
     if some is None or more is None:

@@ -153,6 +153,38 @@ sql = "SELECT n, count(*) AS held, sum(id) AS ids FROM t GROUP BY n"
 AS_UPSTREAM = "SELECT n, count(*) AS held, sum(id) AS ids FROM t GROUP BY n ORDER BY n"
 
 
+@pytest.mark.parametrize("into", ["duckdb", "postgres"])
+def test_of_a_table_of_which_columns_are_kept_the_sink_has_these_alone(
+    spark: "SparkSession", db: Database, tmp_path: Path, into: str
+) -> None:
+    run = Run(db, tmp_path, "t", more=BY_N)
+    text = run.config.read_text().replace('name = "t"', 'name = "t"\nkeep = "columns"')
+    if into == "postgres":
+        file = f'type = "duckdb"\npath = "{tmp_path}/sink.duckdb"'
+        assert file in text
+        text = text.replace(file, 'type = "postgres"\ndsn = "${env:ORDERS_DSN}"\nschema = "mart"')
+    run.config.write_text(text)
+    read = db if into == "postgres" else run.rows
+    schema = "mart" if into == "postgres" else "main"
+
+    def equal() -> None:
+        there = f"table_name = '_backfill_columns_t' AND table_schema = '{schema}' ORDER BY ordinal_position"
+        columns = read(f"SELECT column_name FROM information_schema.columns WHERE {there}")
+        assert columns == [("id",), ("n",)]
+        assert read(f"SELECT * FROM {schema}._backfill_columns_t ORDER BY id") == db(
+            "SELECT id, n FROM t ORDER BY id"
+        )
+        assert read(f"SELECT n, held, ids FROM {schema}.by_n ORDER BY n") == db(AS_UPSTREAM)
+
+    run.catch_up()
+    equal()
+    db("UPDATE t SET n = n + 1 WHERE id < 9", "DELETE FROM t WHERE id = 4")
+    db("ALTER TABLE t ADD more TEXT", "INSERT INTO t (id, n, more) VALUES (2000, NULL, 'x')")
+    run.catch_up()
+    equal()
+    assert verify("orders", run.catalog).equal
+
+
 def test_case_75_a_repaired_row_is_in_its_derived_rows(
     spark: "SparkSession", db: Database, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from backfill_cli.config import JobConfig
-from backfill_cli.config.columns import lacking, selected, used_in
+from backfill_cli.config.columns import lacking, readers_of, selected, used_in
 from backfill_cli.config.connectors import sink_of
 from backfill_cli.contracts import SinkTable, own
 from backfill_cli.errors import START_OVER, UsageError, command, in_config
@@ -49,7 +49,9 @@ def require_kept(before: JobConfig, after: JobConfig, file: str) -> None:
 
 
 def _not_kept(before: JobConfig, after: JobConfig, table: str, lacks: Sequence[str], file: str) -> UsageError:
-    name, had, has = before.job.name, _readers(before, table), _readers(after, table)
+    name, dialect = before.job.name, _dialect(after)
+    had = readers_of(table, before.tables, before.derived, dialect)
+    has = readers_of(table, after.tables, after.derived, dialect)
     rows, of_file = f" --with-rows --confirm {name}", f" --config {quote(file)}"
     lines = [f"remove {name} --derived {quote(one)}{rows}" for one in reversed(had)]
     lines += [f"remove {name} --table {quote(table)}{rows}", f"add {name} --table {quote(table)}{of_file}"]
@@ -59,24 +61,6 @@ def _not_kept(before: JobConfig, after: JobConfig, table: str, lacks: Sequence[s
         f"job {name!r} does not keep {', '.join(lacks)} of table {table!r}, which its derived tables would use",
         (anew + "; or " if len(before.tables) > 1 else "") + START_OVER,
     )
-
-
-def _readers(config: JobConfig, table: str) -> list[str]:
-    """The derived tables that read the table, by others, too: each after those that it reads."""
-    from backfill_cli.derived.columns import used
-
-    names = {one.name: (one.sink_name,) for one in config.tables}
-    names |= {one.name: (one.sink_name,) for one in config.derived}
-    reads = {one.name: used(one.sql, _dialect(config), names).keys() for one in config.derived}
-    reached = {table}
-    while more := {one for one, of in reads.items() if not reached.isdisjoint(of)} - reached:
-        reached |= more
-    left, found = [one for one in reads if one in reached], list[str]()
-    while left:
-        free = [one for one in left if reads[one].isdisjoint(left)]
-        found += free or left
-        left = [one for one in left if one not in found]
-    return found
 
 
 def _dialect(config: JobConfig) -> str:
