@@ -50,12 +50,14 @@ def require_kept(before: JobConfig, after: JobConfig, file: str) -> None:
 
 def _not_kept(before: JobConfig, after: JobConfig, table: str, lacks: Sequence[str], file: str) -> UsageError:
     name, dialect = before.job.name, _dialect(after)
-    had = readers_of(table, before.tables, before.derived, dialect)
-    has = readers_of(table, after.tables, after.derived, dialect)
+    had, has = (
+        "".join(f" --derived {quote(reader)}" for reader in readers_of(table, one.tables, one.derived, dialect))
+        for one in (before, after)
+    )
     rows, of_file = f" --with-rows --confirm {name}", f" --config {quote(file)}"
-    lines = [f"remove {name} --derived {quote(one)}{rows}" for one in reversed(had)]
+    lines = [f"remove {name}{had}{rows}"] if had else []
     lines += [f"remove {name} --table {quote(table)}{rows}", f"add {name} --table {quote(table)}{of_file}"]
-    lines += [f"add {name} --derived {quote(one)}{of_file}" for one in has]
+    lines.append(f"add {name}{has}{of_file}")
     anew = "for it to be read anew with them, each command once the one before is done: " + command(*lines)
     return UsageError(
         f"job {name!r} does not keep {', '.join(lacks)} of table {table!r}, which its derived tables would use",
