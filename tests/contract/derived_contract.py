@@ -131,6 +131,28 @@ class DerivedContract:
         assert query("SELECT name, n, last FROM by_name ORDER BY 1") == [("a", 1.5, 1), ("b", 3, 3)]
         assert not there(query, own.ANEW)
 
+    def test_a_table_with_rows_is_taken_over_in_one_commit_if_that_is_asked_for(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "b"))), *kept))
+        sink.leave(epochs.job, ["by_name", "names"])
+        sql = "SELECT name, CAST(count(*) AS integer) * 1.5 AS n, max(id) AS last FROM orders GROUP BY 1"
+        changed, names = (NAMES, replace(BY_NAME, sql=sql)), ["by_name", "names"]
+        with pytest.raises(SinkInUse, match="rows that are not this job's") as refused:
+            derives.check(epochs.job, changed, epochs.tables, {})
+        assert refused.value.replaceable
+        derives.check(epochs.job, changed, epochs.tables, {}, names)
+        derives.rehearse(epochs.job, changed, epochs.tables, names, names)
+        derives.prepare(epochs.job, changed, epochs.tables, names)
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 1), ("b", 2, 5)]
+        sink.commit(past(epochs.next(inserts=rows((4, "c"))), *changed))
+        assert query("SELECT name, n, last FROM by_name ORDER BY 1") == [("a", 1.5, 1), ("b", 3, 3), ("c", 1.5, 4)]
+        assert query("SELECT names, n FROM names") == [(3, 6)]
+        sink.commit(past(epochs.next(deletes=[4]), *changed))
+        assert query("SELECT names, n FROM names") == [(2, 4.5)]
+
     def test_a_fill_is_tried_and_leaves_nothing(
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
     ) -> None:
