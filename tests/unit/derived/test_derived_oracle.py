@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from derived_oracle import VIEWS, Database, InMemory, run
 
-CASES, MORE = 4_000, 50_000
+CASES, MORE = 5_000, 50_000
 """SELECTs, ten of them over the tables of one world, each through an epoch or two."""
 PARTS = 10
 """So many tests, which several processes can share."""
