@@ -353,7 +353,8 @@ class Reach:
                 for (at, leaf, base, rows), is_changed in zip(touched, chosen, strict=True):
                     instead[at] = self.unchanged(base, rows)
                     if is_changed:
-                        instead[at] = f"(SELECT * FROM {rows} WHERE {own.SIGN} {sign})" if several else rows
+                        of_sign = f"(SELECT * FROM {rows} AS {own.ROW} WHERE {own.SIGN} {sign})"
+                        instead[at] = of_sign if several else rows
                         signs.append(f"{leaf.qualifier}.{own.SIGN}")
                 yield f"{self.from_(select, instead)}{self._where(select.where)}", signs[0]
 

@@ -408,6 +408,7 @@ class SqlDerivedContract(DerivedContract):
         kept = (BY_NAME, NAMES, LARGEST, PAIRS)
         derives, pick = sink.extras.derives, random.Random(seed)
         assert derives is not None
+        derives.check("new", kept, epochs.tables, {})  # every statement of a commit runs over empty tables
         derives.prepare(epochs.job, kept, epochs.tables)
         sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"))), *kept))
         held = {1: "a", 2: "b"}

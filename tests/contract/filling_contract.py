@@ -92,6 +92,17 @@ class FillingContract:
         assert world.held(derived) == expected(name, world.orders, world.items)
         assert not world.ours()
 
+    @pytest.mark.parametrize("name", SELECTS)
+    def test_whether_a_fill_is_made_of_ranges_is_told_by_the_database(self, world: "World", name: str) -> None:
+        random, derived = Random(name), SELECTS[name]
+        world.begin(derived, {key: random.choice(NAMES) for key in range(1, 13)}, {3: "x", 4: "y", 9: None})
+        commits = 0
+        while not world.filled(name):
+            world.change(random)
+            commits += 1
+            assert commits < 99
+        assert world.held(derived) == expected(name, world.orders, world.items)
+
     @pytest.mark.parametrize("name", ["counted", "joined"])
     @pytest.mark.parametrize("meddled", ["DROP TABLE {}", "ALTER TABLE {} ADD COLUMN more int"])
     def test_a_fill_whose_table_somebody_dropped_or_altered_begins_anew(

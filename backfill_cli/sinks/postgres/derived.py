@@ -1,9 +1,8 @@
 """Derived tables in the database."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backfill_cli.contracts import SinkTable, derived_table, own
 from backfill_cli.model.derived import Derived
@@ -187,7 +186,7 @@ class PostgresDerives(SqlDerives[State]):
         return f"about {found[0][0]:,} of {found[0][1]:,} rows, by PostgreSQL's statistics" if found else None
 
     def size(self, state: State, relation: str) -> int:
-        return int(self._plan(state, f"SELECT FROM {relation}")["Plan Rows"])
+        return int(state.con.plan(f"SELECT FROM {relation}")["Plan Rows"])
 
     def quantiles(self, state: State, relation: str, column: str, shares: Sequence[float]) -> list[str]:
         # what the ranges cost is told by the column's statistics, too
@@ -205,13 +204,8 @@ class PostgresDerives(SqlDerives[State]):
         self, state: State, by: "Parted", bounds: Sequence[str], rows: int, others: int, whole: str, middle: str
     ) -> bool:
         """By the planner's costs."""
-        once, each = (self._plan(state, select)["Total Cost"] for select in (whole, middle))
+        once, each = (state.con.plan(select)["Total Cost"] for select in (whole, middle))
         return bool((len(bounds) + 1) * each <= DEARER * once)
-
-    def _plan(self, state: State, select: str) -> Mapping[str, Any]:
-        ((found,),) = state.con.rows(f"EXPLAIN (FORMAT JSON) {select}")
-        plan: Mapping[str, Any] = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-        return plan
 
     def granted(self, state: State, old: Target, new: Target) -> list[str]:
         found = state.con.rows(

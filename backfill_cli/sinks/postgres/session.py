@@ -5,8 +5,9 @@ rows as Arrow in binary COPY, so that rows and marker share a transaction.
 """
 
 import contextlib
+import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,6 +163,16 @@ class Connection:
             cursor.execute(sql, parameters or None)
             found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
+
+    def plan(self, select: str) -> Mapping[str, Any]:
+        """The planner's root node of a query, which is not run."""
+        with self.cursor() as cursor:
+            # the driver reads rows by COPY, where EXPLAIN cannot stand
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})
+            cursor.execute(f"EXPLAIN (FORMAT JSON) {select}")
+            ((found,),) = cursor.fetchall()
+        root: Mapping[str, Any] = json.loads(found)[0]["Plan"]
+        return root
 
     def run(self, sql: str, *parameters: Any) -> None:
         """Runs one statement that returns no rows."""
