@@ -238,29 +238,6 @@ class DerivedContract:
         sink.commit(past(epochs.next(), *kept))
         assert compared() == ComparedDerived(4, 4)
 
-    def test_a_group_inside_from_is_kept(self, sink: Sink, epochs: Epochs, query: Query, tmp_path: Path) -> None:
-        sql = (
-            "WITH g AS (SELECT name, count(*) AS n FROM orders GROUP BY name) SELECT g.n, count(*) AS names, "
-            "max(m.last) AS last FROM g, (SELECT max(id) AS last FROM orders) AS m GROUP BY g.n"
-        )
-        nested = Derived("nested", "nested", ("n",), sql)
-        derives, copied = sink.extras.derives, sink.extras.copied
-        assert derives is not None
-        assert copied is not None
-        (planned,) = derives.check("new", (nested,), epochs.tables, {})
-        assert [one.by for one in planned.reads] == [("name",), ()]
-        derives.prepare(epochs.job, (nested,), epochs.tables)
-        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "a"))), nested))
-        assert query("SELECT n, names, last FROM nested ORDER BY 1") == [(1, 1, 3), (2, 1, 3)]
-        sink.commit(past(epochs.next(inserts=rows((4, "b"))), nested))
-        assert query("SELECT n, names, last FROM nested ORDER BY 1") == [(2, 2, 4)]
-        sink.commit(past(epochs.next(upserts=rows((1, "c")), deletes=[4]), nested))
-        assert query("SELECT n, names, last FROM nested ORDER BY 1") == [(1, 3, 3)]
-        sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), nested))
-        assert query("SELECT n, names, last FROM nested ORDER BY 1") == [(1, 1, 7)]
-        with copied(epochs.job, False, tmp_path) as copy:
-            assert copy.compare(nested, (nested,), epochs.tables, 9) == ComparedDerived(1, 1)
-
     def test_plan_is_told_columns_and_reach_and_creates_nothing(self, sink: Sink, epochs: Epochs) -> None:
         derives = sink.extras.derives
         assert derives is not None
@@ -278,35 +255,18 @@ class DerivedContract:
             ("SELECT name, VOLATILE AS n FROM orders", "its value is not of its", "use a column of the rows"),
             ("SELECT * FROM orders", r"SELECT \*: the result would change", "name each column"),
             ("SELECT name, id AS n FROM d", "it reads itself", "let each read tables"),
-            (
-                "SELECT g.name, g.s FROM (SELECT name, sum(CAST(id AS DOUBLE PRECISION)) AS s FROM orders "
-                "GROUP BY 1) AS g",
-                "its last digits depend on the order of rows, inside FROM",
-                "make it a [[derived]] of its own",
-            ),
-            (
-                "SELECT g.name, g.f FROM (SELECT DISTINCT name, CAST(id AS DOUBLE PRECISION) AS f "
-                "FROM orders) AS g",
-                "of which equal values can differ, inside FROM",
-                "make it a [[derived]] of its own",
-            ),
-            (
-                "SELECT g.name FROM (SELECT name, min(CAST(id AS DOUBLE PRECISION)) OVER () AS f "
-                "FROM orders) AS g",
-                "of which equal values can differ, inside FROM",
-                "make it a [[derived]] of its own",
-            ),
         ],
     )
     def test_a_select_that_the_engine_refuses_is_refused_by_name(
         self, sink: Sink, epochs: Epochs, sql: str, said: str, way_on: str
     ) -> None:
+        self.require_refused(sink, epochs, sql.replace("VOLATILE", self.volatile), said, way_on)
+
+    def require_refused(self, sink: Sink, epochs: Epochs, sql: str, said: str, way_on: str) -> None:
         derives = sink.extras.derives
         assert derives is not None
         with pytest.raises(UsageError, match=f"derived table 'd'.*{said}") as refused:
-            derives.check(
-                "new", [Derived("d", "d", ("name",), sql.replace("VOLATILE", self.volatile))], epochs.tables, {}
-            )
+            derives.check("new", [Derived("d", "d", ("name",), sql)], epochs.tables, {})
         with typed(refused.value) as hint:
             hint.says(way_on)
             derives.check("new", [Derived("d", "d", ("name",), BY_NAME.sql)], epochs.tables, {})
@@ -385,7 +345,58 @@ class DerivedContract:
 
 
 class SqlDerivedContract(DerivedContract):
-    """What a database has beside: constraints, columns that somebody alters, groups kept by contributions."""
+    """What a database has beside: constraints, columns that somebody alters, groups inside FROM, contributions."""
+
+    def test_a_group_inside_from_is_kept(self, sink: Sink, epochs: Epochs, query: Query, tmp_path: Path) -> None:
+        sql = (
+            "WITH g AS (SELECT name, count(*) AS n FROM orders GROUP BY name) SELECT g.n, count(*) AS names, "
+            "max(m.last) AS last FROM g, (SELECT max(id) AS last FROM orders) AS m GROUP BY g.n"
+        )
+        nested = Derived("nested", "nested", ("n",), sql)
+        derives, copied = sink.extras.derives, sink.extras.copied
+        assert derives is not None
+        assert copied is not None
+        (planned,) = derives.check("new", (nested,), epochs.tables, {})
+        assert [one.by for one in planned.reads] == [("name",), ()]
+        derives.prepare(epochs.job, (nested,), epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "a"))), nested))
+        assert query("SELECT n, names, last FROM nested ORDER BY 1") == [(1, 1, 3), (2, 1, 3)]
+        sink.commit(past(epochs.next(inserts=rows((4, "b"))), nested))
+        assert query("SELECT n, names, last FROM nested ORDER BY 1") == [(2, 2, 4)]
+        sink.commit(past(epochs.next(upserts=rows((1, "c")), deletes=[4]), nested))
+        assert query("SELECT n, names, last FROM nested ORDER BY 1") == [(1, 3, 3)]
+        sink.commit(past(epochs.next(truncated=True, inserts=rows((7, "z"))), nested))
+        assert query("SELECT n, names, last FROM nested ORDER BY 1") == [(1, 1, 7)]
+        with copied(epochs.job, False, tmp_path) as copy:
+            assert copy.compare(nested, (nested,), epochs.tables, 9) == ComparedDerived(1, 1)
+
+    @pytest.mark.parametrize(
+        ("sql", "said", "way_on"),
+        [
+            (
+                "SELECT g.name, g.s FROM (SELECT name, sum(CAST(id AS DOUBLE PRECISION)) AS s FROM orders "
+                "GROUP BY 1) AS g",
+                "its last digits depend on the order of rows, inside FROM",
+                "make it a [[derived]] of its own",
+            ),
+            (
+                "SELECT g.name, g.f FROM (SELECT DISTINCT name, CAST(id AS DOUBLE PRECISION) AS f "
+                "FROM orders) AS g",
+                "of which equal values can differ, inside FROM",
+                "make it a [[derived]] of its own",
+            ),
+            (
+                "SELECT g.name FROM (SELECT name, min(CAST(id AS DOUBLE PRECISION)) OVER () AS f "
+                "FROM orders) AS g",
+                "of which equal values can differ, inside FROM",
+                "make it a [[derived]] of its own",
+            ),
+        ],
+    )
+    def test_what_has_no_single_value_inside_from_is_refused(
+        self, sink: Sink, epochs: Epochs, sql: str, said: str, way_on: str
+    ) -> None:
+        self.require_refused(sink, epochs, sql, said, way_on)
 
     def test_rows_that_others_have_changed_are_right_once_they_are_written_again(
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]

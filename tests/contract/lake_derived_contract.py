@@ -46,6 +46,11 @@ class LakeDerivedContract(DerivedContract):
     def compact(self) -> Callable[[str], None]:
         raise pytest.UsageError("needs a `compact` fixture")
 
+    def test_a_group_inside_from_is_refused(self, sink: Sink, epochs: Epochs) -> None:
+        sql = "SELECT g.name FROM (SELECT name, count(*) AS n FROM orders GROUP BY name) AS g"
+        said = "a group, DISTINCT or window inside FROM"
+        self.require_refused(sink, epochs, sql, said, "make it a [[derived]] of its own")
+
     def test_rows_that_the_engine_cannot_compute_refuse_the_commit_and_nothing_of_it_stays(
         self, sink: Sink, epochs: Epochs, query: Query
     ) -> None:
