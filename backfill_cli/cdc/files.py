@@ -103,6 +103,14 @@ class NetTable(NetChanges, ABC, Generic[C]):
 
     # -- what all share
 
+    def _fill(self, row: Row, old_key: Key, moved: bool) -> None:
+        """A value that the job does not need is not looked for: NULL stands in its place."""
+        for at, value in enumerate(row):
+            if value is UNSENT and not self.table.wanted.needs(self.columns[at].name):
+                row[at] = None
+        if UNSENT in row:
+            super()._fill(row, old_key, moved)
+
     def widen(self, columns: tuple[C, ...]) -> None:
         """Columns were added at the end, NULL in the rows so far."""
         self.add_columns(len(columns) - len(self.columns))

@@ -109,6 +109,13 @@ def selected(select: Iterable[str]) -> tuple[str, ...]:
     return tuple(text[1:-1].replace("``", "`") for text in select)
 
 
+def same(name: str, other: str, dialect: str) -> bool:
+    """Whether both, as `used_in` has them, are one column's name in the sink; they differ in case at most."""
+    from backfill_cli.derived.engines import ENGINES
+
+    return name == other or ENGINES[dialect].ignores_case
+
+
 def lacking(table: Table, columns: Sequence[str] | None) -> tuple[str, ...]:
     """Of these columns, those that a table does not keep, of which only columns are kept."""
     if table.transform is None or table.transform.select is None:

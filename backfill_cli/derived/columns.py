@@ -12,11 +12,13 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from backfill_cli.contracts import own
+from backfill_cli.derived.engines import ENGINES, Engine
 
 
 def used(sql: str, dialect: str, tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...] | None]:
     """By table that the SELECT reads: the columns that it names, as it writes them first; None: any.
 
+    Where names have a case, they are as the engine compares them: what is not quoted is in lower case.
     tables: by name, what a SELECT may call it besides. Of a text that is no SELECT: any, of all tables.
     """
     found: dict[str, dict[str, str] | None] = {}
@@ -32,15 +34,15 @@ def used(sql: str, dialect: str, tables: Mapping[str, tuple[str, ...]]) -> dict[
         for at, (leaf, source) in enumerate(leaves.items()):
             if not isinstance(source, exp.Table):
                 continue
-            names = _of(scope, leaf, at, alone=len(leaves) == 1)
+            names = _of(scope, leaf, at, ENGINES[dialect], alone=len(leaves) == 1)
             for table in _called(source, tables):
                 held = found.setdefault(table, {})
                 found[table] = None if held is None or names is None else {**held, **names}
     return {table: None if names is None else tuple(names.values()) for table, names in found.items()}
 
 
-def _of(scope: Scope, leaf: str, at: int, *, alone: bool) -> dict[str, str] | None:
-    """The columns of a table in FROM that one SELECT names, folded → as written; None: any.
+def _of(scope: Scope, leaf: str, at: int, engine: Engine, *, alone: bool) -> dict[str, str] | None:
+    """The columns of a table in FROM that one SELECT names, folded → as `used` has them; None: any.
 
     at: which one it is, from 0. alone: it is the only one, so that a column without a table before it is its own.
     """
@@ -50,7 +52,7 @@ def _of(scope: Scope, leaf: str, at: int, *, alone: bool) -> dict[str, str] | No
         if str(join.args.get("method") or "").upper() == "NATURAL":
             return None
         if at <= joined:
-            names |= {own.fold(one.name): one.name for one in join.args.get("using") or ()}
+            names |= {own.fold(one.name): _name(one, engine) for one in join.args.get("using") or ()}
     if scope.find(exp.Columns) or any(
         not isinstance(star.parent, (exp.Count, exp.Column)) for star in scope.find_all(exp.Star)
     ):
@@ -60,17 +62,21 @@ def _of(scope: Scope, leaf: str, at: int, *, alone: bool) -> dict[str, str] | No
         if own.fold(first.name) == own.fold(leaf):
             if not rest or isinstance(rest[0], exp.Star):
                 return None  # the whole row
-            name = rest[0].name
+            named = rest[0]
         elif alone:
-            name = first.name
-            if own.fold(name) in made and not _is_made_of_itself(tree, name):
+            named = first
+            if own.fold(named.name) in made and not _is_made_of_itself(tree, named.name):
                 return None  # a column, or what the SELECT makes: whoever reads it all says which
         elif not rest:
             return None
         else:
             continue
-        names.setdefault(own.fold(name), name)
+        names.setdefault(own.fold(named.name), _name(named, engine))
     return names
+
+
+def _name(named: exp.Expr, engine: Engine) -> str:
+    return named.name if engine.ignores_case else engine.name(named.name, bool(named.args.get("quoted")))
 
 
 def _is_made_of_itself(tree: exp.Expr, name: str) -> bool:

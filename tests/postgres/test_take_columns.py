@@ -1,6 +1,7 @@
 """Windows of a real slot's log: columns that are added or dropped before, within and after a window."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -11,6 +12,7 @@ from postgres_database import database
 
 from backfill_cli.cdc import window
 from backfill_cli.errors import BadData
+from backfill_cli.model.pushdown import Wanted
 
 
 @pytest.fixture
@@ -129,3 +131,14 @@ def test_a_first_transaction_with_other_columns_is_told_and_not_taken(fresh: Wor
     assert [column.name for column in taken.changed["t"]] == [column.name for column in fresh.table("t").columns]
     assert (taken.up_to, taken.transactions, taken.tables) == (fresh.position, 0, {})
     assert list(fresh.folder.iterdir()) == []
+
+
+def test_a_value_that_the_job_does_not_need_is_not_missed_where_a_key_changed(
+    fresh: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window, "HELD_BYTES", 1)
+    fresh.tables = tuple(replace(table, wanted=Wanted(frozenset({"id"}), others=False)) for table in fresh.tables)
+    _moved_without_its_value(fresh)
+    taken = fresh.follow()
+    assert taken.tables["t"].partial == ()
+    assert fresh.sink["t"] == {(key,): {"id": key, "v": None} for key in ("2", "3")}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from backfill_cli.config import JobConfig
-from backfill_cli.config.columns import lacking, readers_of, selected, used_in
+from backfill_cli.config.columns import lacking, readers_of, same, selected, used_in
 from backfill_cli.config.connectors import sink_of
 from backfill_cli.contracts import SinkTable, own
 from backfill_cli.errors import START_OVER, UsageError, command, in_config
@@ -17,13 +17,15 @@ def require_used(config: JobConfig, pin: Pin) -> None:
     for table in config.tables:
         if table.keep is None or (select := config.transform_of(table.name).select) is None:
             continue
-        there = {own.fold(name) for name in names_of(pin.schema[table.name])}
-        lacks = [name for name in selected(select) if own.fold(name) not in there]
-        if lacks:
-            raise UsageError(
-                f"table {table.name!r} has no column {lacks[0]!r}, which a derived table uses",
-                in_config("correct derived.sql"),
-            )
+        there = {own.fold(name): name for name in names_of(pin.schema[table.name])}
+        for name in selected(select):
+            found = there.get(own.fold(name))
+            if found is None or not same(name, found, _dialect(config)):
+                other = "" if found is None else f" but {found!r}"
+                raise UsageError(
+                    f"table {table.name!r} has no column {name!r}{other}, which a derived table uses",
+                    in_config("correct derived.sql" if found is None else f'write "{found}" in derived.sql'),
+                )
 
 
 def left_out(config: JobConfig, pin: Pin, table: SinkTable) -> int | None:

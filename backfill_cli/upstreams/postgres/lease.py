@@ -94,7 +94,12 @@ class SlotLease(LogLease):
         return checks.refusals(self._alive(), self._options, self._catalog.listed, is_marked)
 
     def preview(self) -> Sequence[str]:
-        movable = [self._catalog.tables[spec.name] for spec in self._specs if not spec.immutable_key]
+        movable = [
+            table
+            for spec in self._specs
+            if not spec.immutable_key
+            and any(map(spec.wanted.needs, (table := self._catalog.tables[spec.name]).may_lack()))
+        ]
         made = checks.would_make(self._alive(), self._options, self._catalog.listed)
         stopping = checks.rewrites_that_stop(self._connection, self._options, self._catalog.listed)
         return [*made, *checks.generated(self._catalog.listed), *checks.lost_with_a_key(movable), *stopping]

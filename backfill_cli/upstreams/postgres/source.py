@@ -221,7 +221,7 @@ class PostgresSource(SlotLease, LogSource[Column]):
     # -- the log -------------------------------------------------------------------------------------------------
 
     def may_lack(self, table: str) -> frozenset[str]:
-        return self._catalog.tables[table].may_lack()
+        return frozenset(filter(self._wanted[table].needs, self._catalog.tables[table].may_lack()))
 
     def _tables(self, schemas: Mapping[str, str]) -> tuple[LogTable[Column], ...]:
         self._alive()

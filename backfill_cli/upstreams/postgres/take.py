@@ -271,7 +271,8 @@ class SlotTable(NetTable[Column]):
         return from_text(column, values)
 
     def may_lack(self) -> set[str]:
-        return {column.name for column in self.columns if column.toasts} - set(self.table.key)
+        needs = self.table.wanted.needs
+        return {one.name for one in self.columns if one.toasts and needs(one.name)} - set(self.table.key)
 
     def whole_keys(self) -> Hint:
         return (

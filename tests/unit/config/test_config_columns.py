@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from backfill_cli.config import JobConfig, from_stored, load
-from backfill_cli.errors import ConfigError
+from backfill_cli.engine.job.columns import require_used
+from backfill_cli.errors import ConfigError, UsageError
+from backfill_cli.model.position import START
+from backfill_cli.model.schema import field, schema_text
+from backfill_cli.model.upstream import Pin
 
 CONFIG = """
 [job]
@@ -90,6 +94,30 @@ def test_a_condition_of_the_table_stays(file: Path) -> None:
         shape = told.transform_of("public.orders")
         assert (shape.select, shape.where) == (["`id`", "`Day`", "`Status`", "`amount`"], "note <> 'x'")
     assert common.transform_of("customers").select is None
+
+
+def test_a_column_is_the_one_that_the_sinks_sql_means(file: Path) -> None:
+    def kept(sink: str, *names: str) -> list[str]:
+        sections = CONFIG.format(orders="", sink=sink, more=SUMS + BY_STATUS.replace("o.day", 'o."Tax", o.STATUS'))
+        file.write_text(
+            sections.replace('path = "warehouse.duckdb"', 'dsn = "postgresql:///x"')
+            if sink[0] == "p"
+            else sections
+        )
+        told = load(file)
+        columns = {name: field(name, "string") for name in ("id", "Day", "customer", *names)}
+        require_used(told, Pin(START, None, None, (), {"public.orders": schema_text(columns)}))
+        return selected(told)  # type: ignore[no-any-return]
+
+    assert kept("postgres", "status", "amount", "Tax")[2:4] == ["`status`", "`amount`"]
+    with pytest.raises(UsageError, match="no column 'status' but 'Status', which a derived table uses") as refused:
+        kept("postgres", "Status", "amount", "Tax")
+    assert 'write "Status" in derived.sql' in str(refused.value.hint)
+    with pytest.raises(UsageError, match="no column 'Tax' but 'tax'"):
+        kept("postgres", "status", "amount", "tax")
+    with pytest.raises(UsageError, match="no column 'amount', which"):
+        kept("postgres", "status", "Tax")
+    assert kept("duckdb", "STATUS", "amount", "tax")[2:4] == ["`Status`", "`amount`"]
 
 
 def test_what_the_job_keeps_stays_where_it_suffices(file: Path) -> None:

@@ -128,6 +128,11 @@ def test_what_the_text_does_not_settle_uses_all_columns(sql: str, dialect: str) 
 def test_a_count_of_rows_is_no_star_and_names_of_postgres_are_those_of_its_table() -> None:
     sql = 'SELECT count(*) AS n, (addr).city, o."Mixed" FROM public.orders o GROUP BY 2, 3'
     assert set(used(sql, "postgres", TABLES)["public.orders"] or ()) == {"addr", "Mixed"}
+    mixed = 'SELECT X.S, Y."V", x."a""B", upper(X.Grün) FROM orders X JOIN customers Y USING (Id, "Name")'
+    assert used(mixed, "postgres", TABLES) == {
+        "public.orders": ("id", "Name", "s", 'a"B', "grün"),
+        "customers": ("id", "Name", "V"),
+    }
     spark = used("SELECT max(struct(o.note, o.id)).note AS note FROM orders o GROUP BY o.status", "spark", TABLES)
     assert set(spark["public.orders"] or ()) == {"note", "id", "status"}
 
