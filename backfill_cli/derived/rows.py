@@ -111,8 +111,26 @@ class Maintained:
         (branch,) = self._read.query.branches
         return replace(self._read, splices=()).spliced(_also(branch, f"({condition})"))
 
+    @property
+    def computed_whole(self) -> tuple[str, ...]:
+        """Names in FROM of queries with groups, DISTINCT or windows that no key limits."""
+        names: dict[str, None] = {}
+        for branch in self._read.query.branches if self.pushed else ():
+            limited = {id(one) for one, limit in self._limits(branch, own.KEYS, None) if limit}
+            for leaf in branch.leaves:
+                inner = leaf.source.branches if isinstance(leaf.source, (Select, All)) else ()
+                if any(not one.plain and id(one) not in limited for one in inner):
+                    names[leaf.name] = None
+        return tuple(names)
+
     def _narrowed(self, branch: Select, keys: str, nulls: Nulls) -> Iterator[tuple[int, int, str]]:
         """Pieces by which SELECTs in its FROM compute only what rows with these keys are made of."""
+        for one, limit in self._limits(branch, keys, nulls):
+            if limit:
+                yield from _also(one, limit)
+
+    def _limits(self, branch: Select, keys: str, nulls: Nulls) -> Iterator[tuple[Select, str]]:
+        """SELECTs in its FROM, each with the condition of what rows with these keys are made of; "": of all."""
         reach, missing = Reach(self.engine), missing_leaves(branch)
         trees = [self._item(branch, name).tree for name in self.pushed]
         sources = {}
@@ -140,8 +158,7 @@ class Maintained:
                 tests = [reach.narrowed(one, needed)]
                 if found and at not in missing:
                     tests.append(f"EXISTS (SELECT 1 FROM {keys} AS {own.KEYS} WHERE {self._some(found, nulls)})")
-                if limit := " AND ".join(filter(None, tests)):
-                    yield from _also(one, limit)
+                yield one, " AND ".join(filter(None, tests))
 
     def _some(self, expressions: Mapping[int, str], nulls: Nulls) -> str:
         """SQL: these, by the places in `pushed`, are those of a row of the relation called own.KEYS."""

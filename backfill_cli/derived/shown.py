@@ -27,12 +27,26 @@ def grouped_by(one: Maintained) -> Iterator[tuple[str, tuple[str, ...]]]:
         trees = [branch.items[one.columns.index(name)].tree for name in one.pushed]
         sources = {leaf.name: leaf for leaf in branch.leaves}
         of = {tree.table for tree in trees if isinstance(tree, exp.Column)}
-        if branch.groups is None or len(of) != 1 or not all(isinstance(tree, exp.Column) for tree in trees):
+        if branch.plain or len(of) != 1 or not all(isinstance(tree, exp.Column) for tree in trees):
             continue
         leaf = sources[of.pop()]
         if isinstance(leaf.source, Base):
             names = dict(zip((name for name, _ in leaf.columns), leaf.source.columns, strict=True))
             yield leaf.source.name, tuple(names[tree.name] for tree in trees)
+
+
+def fans_out(one: Maintained) -> Iterator[tuple[str, str, str]]:
+    """Tables of which a changed row reaches several rows of another: it, the other, that one's column."""
+    for branch in one.query.branches:
+        leaves = {leaf.name: leaf for leaf in branch.leaves}
+        for pair in _equal(branch):
+            for (of, _), (to, name) in (pair, pair[::-1]):
+                changed, reached = leaves[of].source, leaves[to].source
+                if isinstance(changed, Base) and isinstance(reached, Base):
+                    places = [column for column, _ in leaves[to].columns]
+                    column = reached.columns[places.index(name)]
+                    if not (reached.unique and reached.key == (column,)):
+                        yield changed.name, reached.name, column
 
 
 def joined_by(one: Maintained) -> Iterator[tuple[str, str]]:
@@ -69,14 +83,23 @@ def _reads(select: Select, wanted: set[tuple[str, str]]) -> Iterator[ReadByDeriv
 
 def _joined(select: Select) -> Iterator[tuple[str, str]]:
     """Columns (leaf, column) that equal one of another leaf."""
+    for pair in _equal(select):
+        yield from pair
+
+
+def _equal(select: Select) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Pairs of columns (leaf, column) of two leaves that are to be equal."""
     for condition in (select.condition, *(leaf.condition for leaf in select.leaves)):
         for one in condition.find_all(exp.EQ) if condition is not None else ():
             left, right = one.left, one.right
             if isinstance(left, exp.Column) and isinstance(right, exp.Column) and left.table != right.table:
-                yield from ((left.table, left.name), (right.table, right.name))
+                yield (left.table, left.name), (right.table, right.name)
     for at, leaf in enumerate(select.leaves):
         for name in leaf.using:
-            yield from ((other.name, name.strip('"`')) for other in select.leaves[: at + 1])
+            column = name.strip('"`')
+            for other in select.leaves[:at]:
+                if column in dict(other.columns) and column in dict(leaf.columns):
+                    yield (other.name, column), (leaf.name, column)
 
 
 def notes_of(one: Maintained, types: Mapping[str, str], added: Contributions | str) -> tuple[str, ...]:
@@ -89,6 +112,10 @@ def notes_of(one: Maintained, types: Mapping[str, str], added: Contributions | s
         )
     elif added or not one.pushed:
         notes.append(f"{row} computed again from all rows" + (f": {added}" if added else ""))
+    notes += [
+        f"{name}: computed whole by each commit that reaches it; a [[derived]] of its own is not"
+        for name in one.computed_whole
+    ]
     kinds = {name.lower(): kind.upper() for name, kind in types.items()}
     branch = one.query.branches[0]
     drifting = [

@@ -1,8 +1,10 @@
 """The DuckDB sink under the contract, and what can only go wrong with a DuckDB file."""
 
 import signal
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
@@ -25,6 +27,7 @@ from backfill_cli.model.derived import Derived
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.sinks.duckdb import DuckDBOptions, connector
+from backfill_cli.sinks.duckdb.derived import DuckDBDerives
 from backfill_cli.sinks.duckdb.sink import DuckDBSink
 
 
@@ -59,13 +62,65 @@ class TestDuckDBSink(SinkContract, SqlDerivedContract, FillingContract):
     def test_plan_of_a_job_that_exists_tells_how_large_groups_are(self, sink: DuckDBSink, epochs: Epochs) -> None:
         derives = sink.extras.derives
         assert derives is not None
-        by_name = Derived("d", "d", ("name",), "SELECT name, count(*) AS n FROM orders o GROUP BY 1")
-        (before,) = derives.check(epochs.job, [by_name], epochs.tables, {})
+        select = "SELECT o.name, {} AS n FROM orders o{} GROUP BY 1"
+        added = Derived("added", "added", ("name",), select.format("count(*)", ""))
+        again = Derived("again", "again", ("name",), select.format("max(o.id)", ""))
+        pairs = Derived(
+            "pairs", "pairs", ("name",), select.format("max(p.id)", " JOIN orders p ON p.name = o.name")
+        )
+
+        def notes() -> list[set[str]]:
+            assert derives is not None
+            return [set(one.notes) for one in derives.check(epochs.job, [added, again, pairs], epochs.tables, {})]
+
+        before = notes()
         sink.commit(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"))))
-        (after,) = derives.check(epochs.job, [by_name], epochs.tables, {})
-        assert set(after.notes) - set(before.notes) == {
-            "orders: the largest group of name has 2 of the 3 rows looked at; a change can read all of them"
-        }
+        sizes, by = "(groups of name: 1.5 rows; the largest has 2)", "by all of its rows"
+        computed = f"1,000 changes of orders compute about 3 of its rows again {sizes}, {by}"
+        assert [after - ago for after, ago in zip(notes(), before, strict=True)] == [
+            {f"1,000 changes of orders change about 2 groups of name, whose other rows are not read, {by}"},
+            {computed},
+            {computed, f"1,000 changes of orders reach about 3 rows of orders {sizes}, {by}"},
+        ]
+
+    def test_estimates_are_those_of_changes_drawn_at_random(
+        self, sink: DuckDBSink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert isinstance(derives, DuckDBDerives)
+        # 1 group of 4,000, 100 of 30, 3,000 of 1, and 500 rows of NULL
+        groups = [*["large"] * 4000, *(f"m{n % 100}" for n in range(3000)), *(f"s{n}" for n in range(3000))]
+        drawn: list[str | None] = [*groups, *[None] * 500]
+        sink.commit(epochs.next(inserts=rows(*enumerate(drawn))))
+        target = derives.dialect.target_of(epochs.tables[0], "main")
+        with derives.known("test") as state:
+            assert state is not None
+            every, joined = (derives.groups(state, target, ["name"], nulls=one) for one in (True, False))
+        assert every is not None
+        assert joined is not None
+        held, random = Counter(drawn), Random(7)
+        trials = [{drawn[at] for at in random.sample(range(len(drawn)), 1000)} for _ in range(30)]
+        assert every.groups == len(held)
+        assert every.rows == len(drawn)
+        assert max(every.sizes)[0] == 4000
+        assert every.of_rows() == (
+            pytest.approx(sum(map(len, trials)) / 30, rel=0.02),
+            pytest.approx(sum(held[one] for trial in trials for one in trial) / 30, rel=0.02),
+        )
+        assert joined.of_groups() == pytest.approx(1000 * len(groups) / len(set(groups)), abs=1)
+
+    def test_plan_names_what_a_commit_computes_whole(self, sink: DuckDBSink, epochs: Epochs) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        inner = "(SELECT name, max(id) AS most FROM orders GROUP BY 1) AS g"
+        sql = "SELECT o.id, g.most FROM orders AS o JOIN {} ON {}"
+        whole = Derived("whole", "whole", ("id",), sql.format(inner, "g.most >= o.id"))
+        limited = Derived("limited", "limited", ("id",), sql.format(inner, "g.name = o.name"))
+        told = derives.check(epochs.job, [whole, limited], epochs.tables, {})
+        assert [[note for note in one.notes if note.startswith("g: computed whole")] != [] for one in told] == [
+            True,
+            False,
+        ]
 
     def test_a_macro_that_hides_a_function_is_refused_where_a_derived_table_calls_it(
         self, sink: DuckDBSink, epochs: Epochs, query: Query

@@ -28,6 +28,7 @@ from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.postgres import session
 from backfill_cli.sinks.postgres import sink as sink_module
+from backfill_cli.sinks.postgres.derived import PostgresDerives
 from backfill_cli.sinks.postgres.sink import PostgresSink
 from backfill_cli.sinks.postgres.state import State
 
@@ -132,11 +133,37 @@ class TestPostgresSink(SinkContract, SqlDerivedContract, FillingContract):
         sink.commit(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"))))
         query(statement)
         query("ANALYZE orders")
-        largest = (
-            "orders: the largest group of name has about 2 of 3 rows, by PostgreSQL's statistics; "
-            "a change can read all of them"
-        )
-        assert notes() == {note for note in before if "no index" not in note} | {largest}
+        sizes = "(groups of name: 1.5 rows; the largest has 2), by PostgreSQL's statistics"
+        assert notes() == {note for note in before if "no index" not in note} | {
+            f"1,000 changes of orders compute about 3 of its rows again {sizes}",
+            f"1,000 changes of orders reach about 3 rows of orders {sizes}",
+        }
+
+    def test_sizes_of_groups_are_those_counted(self, sink: PostgresSink, epochs: Epochs, query: Query) -> None:
+        derives = sink.extras.derives
+        assert isinstance(derives, PostgresDerives)
+        target = derives.dialect.target_of(epochs.tables[0], "public")
+        with derives.known("test") as state:
+            assert state is not None
+            assert derives.groups(state, target, ["name"]) is None
+        names = [*["large"] * 4000, *(f"m{n % 200}" for n in range(6000)), *[None] * 5000]
+        sink.commit(epochs.next(inserts=rows(*enumerate(names))))
+        query("ANALYZE orders")
+        with derives.known("test") as state:
+            assert state is not None
+            every, joined = (derives.groups(state, target, ["name"], nulls=one) for one in (True, False))
+            (unique, both) = (derives.groups(state, target, of) for of in (["id"], ["id", "name"]))
+        counted = dict(query("SELECT name, count(*) FROM orders GROUP BY 1"))
+        assert every is not None
+        assert joined is not None
+        assert unique is not None
+        assert both is None
+        assert (every.rows, every.groups) == (pytest.approx(len(names)), pytest.approx(len(counted)))
+        assert max(rows for rows, _ in every.sizes) == pytest.approx(counted[None])
+        del counted[None]
+        assert (joined.rows, joined.groups) == (pytest.approx(10_000), pytest.approx(len(counted)))
+        assert max(rows for rows, _ in joined.sizes) == pytest.approx(max(counted.values()))
+        assert list(unique.sizes) == [(pytest.approx(1), pytest.approx(len(names)))]
 
     def test_names_that_the_database_would_cut_are_refused_of_the_derived_table(
         self, sink: PostgresSink, epochs: Epochs

@@ -13,6 +13,7 @@ from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, quoted
 from backfill_cli.sinks.duckdb.file import SETTINGS, Connection
 from backfill_cli.sinks.duckdb.tables import Tables
+from backfill_cli.sinks.sql.costs import Sizes
 from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
 from backfill_cli.sinks.sql.dialect import Column, Target, literal
 
@@ -130,13 +131,18 @@ class DuckDBDerives(SqlDerives[State]):
     def settled(self, state: State) -> None:
         state.con.run("CHECKPOINT")  # as after other DDL
 
-    def largest(self, state: State, target: Target, columns: Sequence[str]) -> str | None:
+    def groups(self, state: State, target: Target, columns: Sequence[str], nulls: bool = True) -> Sizes | None:
         listed = ", ".join(map(quoted, columns))
-        looked, most = state.con.rows(
-            f"SELECT sum(n), max(n) FROM (SELECT count(*) AS n FROM (SELECT {listed} FROM {target.sql} "
-            f"LIMIT {LOOKED_AT}) GROUP BY {listed})"
-        )[0]
-        return f"{most:,} of the {looked:,} rows looked at" if looked else None
+        where = "" if nulls else " WHERE " + " AND ".join(f"{quoted(name)} IS NOT NULL" for name in columns)
+        sizes = state.con.rows(
+            f"SELECT n, count(*) FROM (SELECT count(*) AS n FROM (SELECT {listed} FROM {target.sql} "
+            f"LIMIT {LOOKED_AT}){where} GROUP BY {listed}) GROUP BY n"
+        )
+        if not sizes:
+            return None
+        rows = self.size(state, target.sql)
+        looked = f"its first {LOOKED_AT:,} of {rows:,} rows" if rows > LOOKED_AT else "all of its rows"
+        return Sizes(sizes, f"by {looked}")
 
     def size(self, state: State, relation: str) -> int:
         return int(state.con.rows(f"SELECT count(*) FROM {relation}")[0][0])  # of the file's metadata

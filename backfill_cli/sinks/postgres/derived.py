@@ -12,6 +12,7 @@ from backfill_cli.sinks.postgres.session import client, message_of, sqlstate_of
 from backfill_cli.sinks.postgres.staged import stage
 from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.postgres.tables import Tables
+from backfill_cli.sinks.sql.costs import Sizes
 from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
 from backfill_cli.sinks.sql.dialect import Column, Target
 
@@ -171,19 +172,27 @@ class PostgresDerives(SqlDerives[State]):
         )
         return None if there else f"CREATE INDEX ON {target.sql} ({listed([column])})"
 
-    def largest(self, state: State, target: Target, columns: Sequence[str]) -> str | None:
+    def groups(self, state: State, target: Target, columns: Sequence[str], nulls: bool = True) -> Sizes | None:
         """By the statistics of one column."""
         if len(columns) != 1:
             return None
         found = state.con.rows(
-            "SELECT (pg_catalog.max(f) * c.reltuples)::bigint, c.reltuples::bigint FROM pg_catalog.pg_class AS c "
-            "JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
-            "JOIN pg_catalog.pg_stats AS s ON s.schemaname = n.nspname AND s.tablename = c.relname, "
-            "pg_catalog.unnest(s.most_common_freqs) AS f "
-            "WHERE c.oid = $1::regclass AND s.attname = $2 GROUP BY c.reltuples",
+            "SELECT c.reltuples::double precision, s.n_distinct::double precision, "
+            "s.null_frac::double precision, coalesce(s.most_common_freqs, '{}')::double precision[] "
+            "FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+            "JOIN pg_catalog.pg_stats AS s ON s.schemaname = n.nspname AND s.tablename = c.relname "
+            "WHERE c.oid = $1::regclass AND c.reltuples > 0 AND s.attname = $2 ORDER BY s.inherited DESC LIMIT 1",
             *(target.sql, columns[0]),
         )
-        return f"about {found[0][0]:,} of {found[0][1]:,} rows, by PostgreSQL's statistics" if found else None
+        if not found:
+            return None
+        rows, distinct, null, common = found[0]
+        sizes = [(share * rows, 1.0) for share in ([null, *common] if nulls else common) if share > 0]
+        others = rows * (1 - null - sum(common))
+        rest = min((distinct if distinct > 0 else -distinct * rows) - len(common), others)
+        if round(others) > 0 and rest > 0:
+            sizes.append((others / rest, rest))
+        return Sizes(sizes, "by PostgreSQL's statistics") if sizes else None
 
     def size(self, state: State, relation: str) -> int:
         return int(state.con.plan(f"SELECT FROM {relation}")["Plan Rows"])

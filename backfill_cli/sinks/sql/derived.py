@@ -32,6 +32,7 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import StagedTable
 from backfill_cli.model.reports import PlannedDerived
 from backfill_cli.model.verify import DifferentRow
+from backfill_cli.sinks.sql import costs
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
 from backfill_cli.sinks.sql.state import FILLS, PARTIALS, SqlState
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
@@ -203,7 +204,7 @@ class SqlDerives(Derives, Generic[S]):
             found = self._ordered(
                 derived, bases, {one.name: own.numbered(own.DERIVED, at) for at, one in enumerate(derived)}
             )
-            planned = {}
+            planned, kept = {}, {}
             for one in found:  # each after those that it reads
                 name = own.numbered(own.DERIVED, list(derived).index(one.derived))
                 with self.named(one.derived.name, in_config("give the column another name in derived.sql")):
@@ -213,7 +214,7 @@ class SqlDerives(Derives, Generic[S]):
                 self._require_steady(state, one)
                 self._require_plain(state, one, name)
                 self._require_settled(state, one)
-                added = self._rehearse(state, one, name, bases)
+                kept[one.derived.name] = added = self._rehearse(state, one, name, bases)
                 planned[one.derived.name] = self._planned(one, self.columns(state, name), added)
                 bases.append(one.base((one.derived.name,), name))
         with self.known(f"checking the derived tables of job {job!r}") as there:
@@ -224,8 +225,8 @@ class SqlDerives(Derives, Generic[S]):
                     self.require_ours(there, target, name, planned[name].columns, into=name in into)
                 for one in found:
                     told = planned[one.derived.name]
-                    costs = self._costs(there, one, tables)
-                    planned[one.derived.name] = replace(told, notes=(*told.notes, *costs))
+                    told_of = self._costs(there, one, tables, not isinstance(kept[one.derived.name], str))
+                    planned[one.derived.name] = replace(told, notes=(*told.notes, *told_of))
         return tuple(planned[one.name] for one in derived)
 
     def _refuse_shared_targets(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
@@ -244,9 +245,11 @@ class SqlDerives(Derives, Generic[S]):
             notes=notes_of(one, dict(columns), added),
         )
 
-    def _costs(self, state: S, one: "Maintained", tables: Sequence[SinkTable]) -> Iterator[str]:
-        """What its upkeep costs in the tables that exist: joins without an index, and large groups."""
-        from backfill_cli.derived.shown import grouped_by, joined_by
+    def _costs(
+        self, state: S, one: "Maintained", tables: Sequence[SinkTable], by_contributions: bool
+    ) -> Iterator[str]:
+        """What its upkeep costs in the tables that exist: joins without an index, and rows that changes reach."""
+        from backfill_cli.derived.shown import fans_out, grouped_by, joined_by
 
         targets = {table.name: self.dialect.target_of(table, self.schema) for table in tables if not table.side}
         there = {name: target for name, target in targets.items() if self.tables(state).exists(target)}
@@ -255,17 +258,25 @@ class SqlDerives(Derives, Generic[S]):
                 what = f"{name}: no index begins with {column}, by which changes of what is joined find its rows"
                 yield f"{what}: {statement}"
         for name, columns in dict.fromkeys(grouped_by(one)):
-            if name in there and (most := self.largest(state, there[name], columns)) is not None:
-                listed = ", ".join(columns)
-                yield f"{name}: the largest group of {listed} has {most}; a change can read all of them"
+            if name in there and (sizes := self.groups(state, there[name], columns)) is not None:
+                yield (costs.added if by_contributions else costs.again)(name, ", ".join(columns), sizes)
+        for name, reached, column in dict.fromkeys(fans_out(one)):
+            if (
+                reached in there
+                and (sizes := self.groups(state, there[reached], (column,), nulls=False)) is not None
+            ):
+                yield costs.joined(name, reached, column, sizes)
 
     def unindexed(self, state: S, target: Target, column: str) -> str | None:
         """The statement that makes an index which begins with the column; None if it has one or needs none."""
         return None
 
     @abstractmethod
-    def largest(self, state: S, target: Target, columns: Sequence[str]) -> str | None:
-        """How many rows have the same values in these, as far as a bounded look tells; None: not known."""
+    def groups(self, state: S, target: Target, columns: Sequence[str], nulls: bool = True) -> costs.Sizes | None:
+        """How many rows have the same values in these, as far as a bounded look tells; None: not known.
+
+        nulls: whether rows with NULL in the columns count.
+        """
 
     @abstractmethod
     def size(self, state: S, relation: str) -> int:
