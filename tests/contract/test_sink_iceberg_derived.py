@@ -93,6 +93,31 @@ class TestIcebergDerived(LakeDerivedContract):
         sink.commit(past(epochs.next(inserts=rows((3, "b"))), *same))
         assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 1), ("b", 2, 3)]
 
+    def test_a_table_with_rows_is_taken_over_in_one_commit_if_that_is_asked_for(
+        self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...]
+    ) -> None:
+        """With its columns, as above."""
+        derives, names = derives_of(sink), ["by_name", "names"]
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "b"))), *kept))
+        sink.leave(epochs.job, names)
+        other = (NAMES, replace(BY_NAME, sql="SELECT name, max(id) AS n FROM orders GROUP BY 1"))
+        with pytest.raises(SinkInUse, match="rows that are not this job's") as refused:
+            derives.check(epochs.job, other, epochs.tables, {})
+        assert not refused.value.replaceable
+        with pytest.raises(SinkInUse, match="with other columns"):
+            derives.check(epochs.job, other, epochs.tables, {}, names)
+        same = (NAMES, replace(BY_NAME, sql="SELECT name, count(*) AS n, max(id) AS ids FROM orders GROUP BY 1"))
+        with pytest.raises(SinkInUse, match="rows that are not this job's") as refused:
+            derives.check(epochs.job, same, epochs.tables, {})
+        assert refused.value.replaceable
+        derives.check(epochs.job, same, epochs.tables, {}, names)
+        derives.rehearse(epochs.job, same, epochs.tables, names, names)
+        derives.prepare(epochs.job, same, epochs.tables, names)
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 1), ("b", 2, 5)]
+        sink.commit(past(epochs.next(inserts=rows((4, "c"))), *same))
+        assert query("SELECT name, n, ids FROM by_name ORDER BY 1") == [("a", 1, 1), ("b", 2, 3), ("c", 1, 4)]
+        assert query("SELECT names, n FROM names") == [(3, 4)]
+
     @pytest.fixture
     def again(self, lake: Path, spark: "SparkSession") -> Callable[[], Sink]:
         return lambda: opened(spark, lake)
