@@ -219,8 +219,8 @@ class LakeDerives(Derives):
             types = self.types(one, view)
             for name in one.reads:
                 base = known[name]
-                listed = ", ".join(map(backticked, base.by)) or f"1 AS {own.KEY}"
-                for change in (f"(SELECT {listed} FROM {base.sql} WHERE FALSE)", None):
+                listed = ", ".join(map(backticked, base.by))
+                for change in (f"(SELECT {listed} FROM {base.sql} WHERE FALSE)", None)[0 if base.by else 1 :]:
                     for select in one.reached({name: change}, types):
                         self.select(select).toArrow()
             keys = ", ".join(

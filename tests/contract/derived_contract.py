@@ -238,6 +238,23 @@ class DerivedContract:
         sink.commit(past(epochs.next(), *kept))
         assert compared() == ComparedDerived(4, 4)
 
+    def test_one_row_is_read_by_others(self, sink: Sink, epochs: Epochs, query: Query) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        one = Derived("one", "one", (), "SELECT count(*) AS n, max(id) AS last FROM orders")
+        readers = (
+            Derived(
+                "ahead", "ahead", ("id",), "SELECT o.id, one.last - o.id AS behind FROM orders AS o CROSS JOIN one"
+            ),
+            Derived("doubled", "doubled", (), "SELECT sum(n) * 2 AS n FROM one"),
+        )
+        derives.check("new", (*readers, one), epochs.tables, {})
+        derives.prepare(epochs.job, (*readers, one), epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"))), *readers, one))
+        sink.commit(past(epochs.next(inserts=rows((5, "c")), deletes=[2]), *readers, one))
+        assert query("SELECT id, behind FROM ahead ORDER BY 1") == [(1, 4), (5, 0)]
+        assert query("SELECT n FROM doubled") == [(4,)]
+
     def test_plan_is_told_columns_and_reach_and_creates_nothing(self, sink: Sink, epochs: Epochs) -> None:
         derives = sink.extras.derives
         assert derives is not None

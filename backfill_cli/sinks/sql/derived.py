@@ -354,7 +354,7 @@ class SqlDerives(Derives, Generic[S]):
         from backfill_cli.sinks.sql.upkeep import Kept, Upkeep, added_to, create_partials
 
         changed = {
-            base.name: f"(SELECT {self.dialect.listed(base.by) or f'1 AS {own.KEY}'} FROM {base.sql} WHERE FALSE)"
+            base.name: f"(SELECT {self.dialect.listed(base.by)} FROM {base.sql} WHERE FALSE)" if base.by else None
             for base in bases
         }
         with self.explained(one.derived.name, "as a change would be applied: "):

@@ -70,8 +70,9 @@ class Upkeep:
             if one.name not in taking:
                 self._collect(one, changes, "-")
 
-    def rehearse(self, changed: Mapping[str, str]) -> None:
-        """Whatever a commit can run has been run, over empty tables. changed: the keys of each base, a relation.
+    def rehearse(self, changed: Mapping[str, str | None]) -> None:
+        """Whatever a commit can run has been run, over empty tables. changed: the keys of each base, a relation;
+        None: it is one row.
 
         Raises what the database says of the first statement that it refuses.
         """
