@@ -11,7 +11,7 @@ from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
-from backfill_cli.model.derived import Filling
+from backfill_cli.model.derived import Derived, Filling
 from backfill_cli.model.failures import OTHERS
 from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import ENDED as ENDED_STATES
@@ -158,7 +158,8 @@ class DerivedView:
     """A derived table. filled: whether it equals its SELECT at each commit; otherwise a later commit fills it, and
     until then it does not exist, or has its old rows. filling: how far it is, where that takes several commits.
 
-    key: empty if it is one row.
+    waits_for_snapshot: no commit fills it before the snapshot is read. waits_for: derived tables that are being
+    filled by several commits, before it. key: empty if it is one row.
     """
 
     name: str
@@ -166,6 +167,8 @@ class DerivedView:
     key: Sequence[str]
     filled: bool
     filling: Filling | None = None
+    waits_for_snapshot: bool = False
+    waits_for: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,10 +407,22 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
     past = committed_epoch(row) > 0 and (progress.phase != Phase.SNAPSHOT or progress.beside)
     names = {one.name for one in row.derived}
     filled = (names if past else set()) if progress.unfilled is None else names - set(progress.unfilled)
-    return tuple(
-        DerivedView(one.name, one.target, one.key, one.name in filled, progress.filling.get(one.name))
-        for one in row.derived
-    )
+    filling = {name: how for name, how in progress.filling.items() if name in names - filled}
+    begun = past or (committed_epoch(row) > 0 and (filled or filling))
+
+    def view(one: Derived) -> DerivedView:
+        waits = one.name not in filled and one.name not in filling
+        return DerivedView(
+            one.name,
+            one.target,
+            one.key,
+            one.name in filled,
+            filling.get(one.name),
+            waits_for_snapshot=waits and not begun,
+            waits_for=tuple(other.name for other in row.derived if waits and other.name in filling),
+        )
+
+    return tuple(map(view, row.derived))
 
 
 def refused_view(row: JobRow) -> RefusedView | None:
@@ -429,7 +444,11 @@ def spell_derived(one: DerivedView) -> str:
     if (how := one.filling) is not None:
         rows = f"about {how.rows * how.done // how.ranges:,} of {how.rows:,} rows of {how.table}"
         return f"{name}: being filled: {how.done} of {how.ranges} ranges, {rows}"
-    return f"{name}: not filled yet, the first commit past the snapshot fills it"
+    if one.waits_for:
+        verb = "is" if len(one.waits_for) == 1 else "are"
+        return f"{name}: not filled yet, it waits for {', '.join(one.waits_for)}, which {verb} being filled"
+    when = "the first commit past the snapshot" if one.waits_for_snapshot else "one of the next commits"
+    return f"{name}: not filled yet, {when} fills it"
 
 
 def spell_not_yet(view: JobView) -> str:

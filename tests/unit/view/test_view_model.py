@@ -13,7 +13,7 @@ from backfill_cli.catalog import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress
-from backfill_cli.model.derived import Derived
+from backfill_cli.model.derived import Derived, Filling
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.refill import Extent, Refill, RefillState
@@ -310,26 +310,47 @@ def test_a_refill_that_failed_says_so_until_a_later_one_has_done_all_of_the_tabl
         assert [one.id for one in refills_of(view)] == told
 
 
+FIRST = "not filled yet, the first commit past the snapshot fills it"
+NEXT = "not filled yet, one of the next commits fills it"
+FILLED = "equals its SELECT at each commit"
+
+
 @pytest.mark.parametrize(
-    ("at", "filled"),
+    ("at", "said"),
     [
-        ({"phase": Phase.SNAPSHOT}, False),
-        ({"phase": Phase.SNAPSHOT, "beside": True}, True),
-        ({"phase": Phase.UPSTREAM}, True),
-        ({"phase": Phase.UPSTREAM, "unfilled": ("d",)}, False),
-        ({"phase": Phase.SNAPSHOT, "unfilled": ()}, True),
-        ({"phase": Phase.SNAPSHOT, "beside": True, "unfilled": ("other",)}, True),
+        ({"phase": Phase.SNAPSHOT}, FIRST),
+        ({"phase": Phase.SNAPSHOT, "unfilled": ("d",)}, FIRST),
+        ({"phase": Phase.SNAPSHOT, "beside": True}, FILLED),
+        ({"phase": Phase.SNAPSHOT, "beside": True, "unfilled": ("d",)}, NEXT),
+        ({"phase": Phase.UPSTREAM}, FILLED),
+        ({"phase": Phase.UPSTREAM, "unfilled": ("d",)}, NEXT),
+        ({"phase": Phase.SNAPSHOT, "unfilled": ()}, FILLED),
+        ({"phase": Phase.SNAPSHOT, "beside": True, "unfilled": ("other",)}, FILLED),
     ],
 )
 def test_a_derived_table_is_filled_as_its_marker_says_or_once_the_snapshot_is_past(
-    at: dict[str, Any], filled: bool
+    at: dict[str, Any], said: str
 ) -> None:
     derived = (Derived("d", "main.d", ("k",), "SELECT 1"),)
     (one,) = job_view(row(progress=progress(**at), derived=derived)).derived
-    assert one == DerivedView("d", "main.d", ("k",), filled)
-    said = (
-        "equals its SELECT at each commit"
-        if filled
-        else "not filled yet, the first commit past the snapshot fills it"
-    )
+    waits = said == FIRST
+    assert one == DerivedView("d", "main.d", ("k",), said == FILLED, waits_for_snapshot=waits)
     assert spell_derived(one) == f"d → main.d: {said}"
+
+
+def test_a_derived_table_that_is_filled_after_others_names_those_that_are_being_filled() -> None:
+    derived = tuple(Derived(name, name, ("k",), "SELECT 1") for name in ("large", "wide", "small", "done"))
+    how = Filling("t", 3, 16, 160)
+
+    def told(*filling: str) -> tuple[DerivedView, ...]:
+        unfilled = ("large", "wide", "small")
+        at = progress(phase=Phase.UPSTREAM, unfilled=unfilled, filling=dict.fromkeys(filling, how))
+        return job_view(row(progress=at, derived=derived)).derived
+
+    large, wide, small, done = told("large")
+    assert [one.waits_for for one in (large, wide, small, done)] == [(), ("large",), ("large",), ()]
+    assert spell_derived(small) == "small: not filled yet, it waits for large, which is being filled"
+    assert spell_derived(large) == "large: being filled: 3 of 16 ranges, about 30 of 160 rows of t"
+    small = told("large", "wide", "left")[2]
+    assert small.waits_for == ("large", "wide"), "one that has left the job is not waited for"
+    assert spell_derived(small) == "small: not filled yet, it waits for large, wide, which are being filled"
