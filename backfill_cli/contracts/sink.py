@@ -136,7 +136,8 @@ class ComparedDerived:
     """A derived table beside its SELECT. rows: of the SELECT; held: of the table. missing, extra, changed: by key.
 
     different: the first of these. filled: whether it has been; if not, the next commit past the
-    snapshot fills it.
+    snapshot fills it, or begins to. compared: whether it could be; not one that has no rows yet, or of which some
+    ranges are filled, and not one that reads a table which is not there.
     """
 
     rows: int = 0
@@ -146,6 +147,7 @@ class ComparedDerived:
     changed: int = 0
     different: tuple[DifferentRow, ...] = ()
     filled: bool = True
+    compared: bool = True
 
 
 class Derives(Contract):

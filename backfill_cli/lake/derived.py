@@ -364,6 +364,8 @@ class LakeDerives(Derives):
         filled: bool,
     ) -> ComparedDerived:
         """See `contracts.SinkCopy.compare`. frame: a table's rows in the copy. there: whether the table exists."""
+        if not (there or filled):
+            return ComparedDerived(filled=False, compared=False)
         kinds = dict[str, SinkTable]()
         one = None
         for found, table in self.described(others, tables):

@@ -120,7 +120,7 @@ def _table_lines(table: TableVerdict) -> Iterator[str]:
     name = table.table if table.table == table.target else f"{table.table} → {table.target}"
     kind, to = ("derived table", " to its SELECT") if table.derived else ("table", "")
     if not table.filled:
-        yield f"{kind} {name}: not filled yet; it waits for the snapshot"
+        yield f"{kind} {name}: not filled yet, so it was not compared"
         return
     if table.equal:
         rows = spell_count(table.rows_upstream, "row") if table.derived else f"{table.rows_upstream:,} rows"

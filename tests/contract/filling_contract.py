@@ -1,6 +1,7 @@
 """What a sink must do that fills derived tables range by range: beside `SqlDerivedContract`."""
 
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -119,6 +120,33 @@ class FillingContract:
             world.change(random)
         assert world.held(derived) == expected(name, world.orders, world.items)
         assert not world.ours()
+
+    def test_verify_compares_none_that_is_being_filled_or_that_waits_for_it(
+        self, world: "World", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        self._small(world.sink, monkeypatch)
+        random, derived, copied = Random("verify"), SELECTS["counted"], world.sink.extras.copied
+        reader = Derived("reader", "reader", derived.key, f"SELECT name, n FROM {derived.name}")
+        world.begin(derived, dict.fromkeys(range(1, 13), "a"), {3: "x"})
+        assert copied is not None
+        assert world.sink.extras.derives is not None
+        world.derived = (derived, reader)
+        world.sink.extras.derives.prepare("orders", world.derived, world.epochs.tables)
+
+        def compared(at: int) -> list[bool]:
+            (tmp_path / str(at)).mkdir()
+            with copied("orders", False, tmp_path / str(at)) as copy:
+                found = [copy.compare(one, world.derived, world.epochs.tables, 20) for one in world.derived]
+            assert not any(one.missing or one.extra or one.changed for one in found)
+            return [one.compared for one in found]
+
+        commits = 0
+        while not world.filled("reader"):
+            assert compared(commits) == [world.filled("counted"), False]
+            world.change(random)
+            commits += 1
+        assert commits > 2
+        assert compared(commits) == [True, True]
 
     @pytest.mark.parametrize("name", ["counted", "joined"])
     def test_a_fill_is_ended_at_once_waits_or_is_left(

@@ -351,7 +351,7 @@ class Verification:
                 continue
             self.steps.doing(f"comparing {one.name} with its SELECT")
             found = copy.compare(one, others, tables, ROWS_NAMED)
-            if not found.filled and saved.checkpoint.phase is Phase.SNAPSHOT:
+            if not found.compared or (not found.filled and saved.checkpoint.phase is Phase.SNAPSHOT):
                 yield TableVerdict(one.name, one.target, True, 0, 0, derived=True, filled=False)
                 continue
             equal = not (found.missing or found.extra or found.changed)

@@ -465,6 +465,19 @@ class SqlDerives(Derives, Generic[S]):
         if found:
             raise peculiar(str(target), found, f"DROP TABLE {target.sql}")
 
+    def _waiting(
+        self, state: S, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]
+    ) -> frozenset[str]:
+        """Those that are being filled by ranges, and all that read one of these, or one that is not there."""
+        waiting = set(state.fills(job)) if FILLS.name in state.there() else set[str]()
+        gone = set[str]()
+        for one in self.ordered(derived, tables):  # each after those that it reads
+            if not (waiting | gone).isdisjoint(one.reads):
+                waiting.add(one.derived.name)
+            elif not self.tables(state).exists(self.target(one.derived)):
+                gone.add(one.derived.name)
+        return frozenset(waiting)
+
     def renew(self, job: str, derived: Sequence[Derived]) -> None:
         with self.opened(f"marking derived tables of job {job!r}", derived) as state, state.con.transaction():
             for one in derived:
@@ -597,7 +610,11 @@ class SqlDerives(Derives, Generic[S]):
         one = next(one for one in self.ordered(others, tables) if one.derived == derived)
         quoted, target, row = self.dialect.quoted, self.target(derived).sql, own.ROW
         filled, count = state.markers(job)[derived.name].epoch > 0, f"{self.dialect.functions}count"
+        if derived.name in self._waiting(state, job, others, tables):
+            return ComparedDerived(filled=filled, compared=False)
         if not self.tables(state).exists(self.target(derived)):  # it is not filled, or somebody has dropped it
+            if not filled:
+                return ComparedDerived(filled=False, compared=False)
             ((rows,),) = state.con.rows(f"SELECT {count}(*) FROM ({one.text}) AS {own.SOURCE}")
             return ComparedDerived(rows, missing=rows, filled=filled)
         columns, held_as = self.columns(state, f"({one.text})"), dict(self.columns(state, target))
