@@ -34,7 +34,7 @@ from backfill_cli.derived.rows import maintained
 from backfill_cli.model.derived import Base, Derived
 from backfill_cli.sinks.duckdb.dialect import DUCKDB
 from backfill_cli.sinks.postgres.dialect import POSTGRES
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 from backfill_cli.sinks.sql.upkeep import Kept, Upkeep, added_to, create_partials
 
 DIMENSIONS, GROUPS, CHANGES, TIMES = 100_000, 1_000, 10_000, 5
@@ -187,7 +187,7 @@ def stage(db: Database, case: Case, at: int) -> None:
         db.run("ANALYZE staged")
 
 
-def write(db: Database, case: Case, taken: Taken | None) -> None:
+def write(db: Database, case: Case, taken: TransitionTable | None) -> None:
     """As a sink's `apply`."""
     delete, rows = f"DELETE FROM {case.table} t USING staged s WHERE t.id = s.id", "staged"
     db.run(delete if taken is None else taken.deleted(delete, "t"))
@@ -202,7 +202,7 @@ def measured(db: Database, case: Case, kept: Kept, timed: Callable[..., float]) 
     """
     base = next(one for one in BASES if one.name == case.table)
     columns = named(base, [kept.maintained.derived], db.system)
-    taken = Taken("taken", columns, db.dialect)
+    taken = TransitionTable("taken", columns, db.dialect)
     alone, takings, wholes, fulls = [], [], [], []
 
     def take() -> None:

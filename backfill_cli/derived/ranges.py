@@ -16,7 +16,7 @@ from backfill_cli.model.derived import Base
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class RangePartitioning:
     """base: the table whose rows are taken range by range. column: of it, quoted. sql: the same in the SELECT."""
 
     base: Base
@@ -38,7 +38,7 @@ class Parted:
         return f"({both} OR {self.sql} IS NULL)" if low is None and self.base.nullable else both
 
 
-def parted(one: Maintained, adds: bool) -> Iterator[Parted]:
+def partitionings(one: Maintained, adds: bool) -> Iterator[RangePartitioning]:
     """By what its rows can be parted. adds: it is kept by contributions, which are added up."""
     query = one.query
     if not isinstance(query, Select):
@@ -53,7 +53,7 @@ def parted(one: Maintained, adds: bool) -> Iterator[Parted]:
             continue
         name, sql = leaf.columns[named.index(column)]
         if adds or _keeps_together(query, leaf.name, name):
-            yield Parted(base, one.engine.quoted(column), f"{leaf.qualifier}.{sql}")
+            yield RangePartitioning(base, one.engine.quoted(column), f"{leaf.qualifier}.{sql}")
 
 
 def _keeps_together(query: Select, leaf: str, column: str) -> bool:

@@ -25,7 +25,7 @@ from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
 from backfill_cli.sinks.sql.sink import SqlSink
 from backfill_cli.sinks.sql.state import SqlState, side_tables
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 
 # Names and types
 
@@ -224,7 +224,7 @@ class SqliteSink(SqlSink[State]):
             yield State(con, SQLITE.schema)
 
     def write(
-        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, Taken]
+        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, TransitionTable]
     ) -> None:
         for table in due:
             write(state.con.raw, commit, table)

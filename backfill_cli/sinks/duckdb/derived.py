@@ -18,7 +18,7 @@ from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
 from backfill_cli.sinks.sql.dialect import Column, Target, literal
 
 if TYPE_CHECKING:
-    from backfill_cli.derived.ranges import Parted
+    from backfill_cli.derived.ranges import RangePartitioning
 
 Opening = Callable[[str, Sequence[SinkTable], bool], AbstractContextManager[State]]
 LOOKED_AT = 1_000_000
@@ -156,7 +156,14 @@ class DuckDBDerives(SqlDerives[State]):
         return [value for (value,) in found if value is not None]
 
     def is_cheap(
-        self, state: State, by: "Parted", bounds: Sequence[str], rows: int, others: int, whole: str, middle: str
+        self,
+        state: State,
+        by: "RangePartitioning",
+        bounds: Sequence[str],
+        rows: int,
+        others: int,
+        whole: str,
+        middle: str,
     ) -> bool:
         """Each range reads the other tables again, and the parts of its own whose least and greatest values do not
         rule them out.

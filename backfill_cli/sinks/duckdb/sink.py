@@ -23,7 +23,7 @@ from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
 from backfill_cli.sinks.duckdb.file import Connection, Kept, Limits, opened, translate_errors
 from backfill_cli.sinks.duckdb.tables import Tables, apply, check_unique
 from backfill_cli.sinks.sql.sink import SqlSink
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.duckdb.verify import DuckDBCopy
@@ -85,7 +85,7 @@ class DuckDBSink(SqlSink[State]):
             )
 
     def write(
-        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, Taken]
+        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, TransitionTable]
     ) -> None:
         for table in due:
             with of_table(table.name), translate_errors(self.path):

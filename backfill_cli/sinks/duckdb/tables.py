@@ -26,7 +26,7 @@ from backfill_cli.sinks.duckdb.dialect import (
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Column, Target, literal, paths_of
 from backfill_cli.sinks.sql.state import Connection
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 
 # Explicit: a staging path such as `day=1/…` would otherwise add or replace columns.
 STAGED = "read_parquet(?, hive_partitioning = false)"
@@ -98,7 +98,7 @@ class Tables(SqlTables[State]):
         return self.con.rows("SELECT " + ", ".join(f"typeof(CAST(NULL AS {one.type}))" for one in columns))[0]
 
 
-def apply(con: Connection, commit: EpochCommit, table: SinkTable, taken: Taken | None = None) -> None:
+def apply(con: Connection, commit: EpochCommit, table: SinkTable, taken: TransitionTable | None = None) -> None:
     """The table holds the epoch's rows: snapshot rows are inserted; each change deletes by key, then inserts.
 
     taken: has the changed rows of a table that has whole changes alone.

@@ -17,7 +17,7 @@ from backfill_cli.sinks.postgres.session import Connection
 from backfill_cli.sinks.postgres.staged import copy, stage
 from backfill_cli.sinks.postgres.state import State
 from backfill_cli.sinks.sql.dialect import NAMED_KEYS, Column, Target, literal, paths_of
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 
 _BEFORE_ROW, _UPDATE_OR_DELETE = 1 | 2, 8 | 16
 """Bits of pg_trigger.tgtype."""
@@ -25,7 +25,7 @@ PARTIAL = f"s.{own.OP} = 'U' AND pg_catalog.cardinality(s.{own.UNSENT}) > 0"
 """SQL: whether the staged change `s` leaves some columns at the value that the target has."""
 
 
-def apply(state: State, commit: EpochCommit, table: SinkTable, taken: Taken | None = None) -> None:
+def apply(state: State, commit: EpochCommit, table: SinkTable, taken: TransitionTable | None = None) -> None:
     """The table holds the epoch's rows: snapshot rows are inserted; each change deletes by key, then inserts.
 
     MERGE is no faster (1 M changes of 2 M rows: 7.9 s both, ON CONFLICT 9.4), and with MERGE rows that exchange
@@ -247,7 +247,7 @@ class Writing:
         else:
             self._update(source)
 
-    def take(self, staged: str, taken: Taken) -> None:
+    def take(self, staged: str, taken: TransitionTable) -> None:
         """As `replace`, of a table that `is_plain`. taken: has the rows that go and those that come."""
         source = f"pg_temp.{staged} s"
         self.con.run(taken.deleted(f"DELETE FROM {self._t} USING {source} WHERE {self.same()}", "t"))

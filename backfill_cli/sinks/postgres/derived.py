@@ -17,7 +17,7 @@ from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
 from backfill_cli.sinks.sql.dialect import Column, Target
 
 if TYPE_CHECKING:
-    from backfill_cli.derived.ranges import Parted
+    from backfill_cli.derived.ranges import RangePartitioning
 
 Opening = Callable[[str, Sequence[SinkTable]], AbstractContextManager[State]]
 _OF_THE_SELECT = ("21", "22", "23", "42", "54", "0A")
@@ -210,7 +210,14 @@ class PostgresDerives(SqlDerives[State]):
         return [value for (value,) in found if value is not None]
 
     def is_cheap(
-        self, state: State, by: "Parted", bounds: Sequence[str], rows: int, others: int, whole: str, middle: str
+        self,
+        state: State,
+        by: "RangePartitioning",
+        bounds: Sequence[str],
+        rows: int,
+        others: int,
+        whole: str,
+        middle: str,
     ) -> bool:
         """By the planner's costs."""
         once, each = (state.con.plan(select)["Total Cost"] for select in (whole, middle))

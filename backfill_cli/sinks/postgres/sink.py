@@ -24,7 +24,7 @@ from backfill_cli.sinks.postgres.state import Names, State, side_targets
 from backfill_cli.sinks.postgres.tables import Tables, places
 from backfill_cli.sinks.sql.dialect import Target
 from backfill_cli.sinks.sql.sink import SqlSink
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 
 if TYPE_CHECKING:
     from backfill_cli.sinks.postgres.verify import PostgresCopy
@@ -64,7 +64,7 @@ class PostgresSink(SqlSink[State]):
             return places(state.con, tables, self.schema)
 
     def write(
-        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, Taken]
+        self, state: State, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, TransitionTable]
     ) -> None:
         con = state.con
         con.run("SET CONSTRAINTS ALL DEFERRED")

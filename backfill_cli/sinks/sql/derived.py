@@ -36,11 +36,11 @@ from backfill_cli.sinks.sql import costs
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
 from backfill_cli.sinks.sql.state import FILLS, PARTIALS, SqlState
 from backfill_cli.sinks.sql.tables import SqlTables, Wanted
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 
 if TYPE_CHECKING:
     from backfill_cli.derived.contributions import Contributions
-    from backfill_cli.derived.ranges import Parted
+    from backfill_cli.derived.ranges import RangePartitioning
     from backfill_cli.derived.rows import Maintained
     from backfill_cli.sinks.sql.upkeep import Kept
 
@@ -290,7 +290,14 @@ class SqlDerives(Derives, Generic[S]):
 
     @abstractmethod
     def is_cheap(
-        self, state: S, by: "Parted", bounds: Sequence[str], rows: int, others: int, whole: str, middle: str
+        self,
+        state: S,
+        by: "RangePartitioning",
+        bounds: Sequence[str],
+        rows: int,
+        others: int,
+        whole: str,
+        middle: str,
     ) -> bool:
         """Whether all ranges together cost little more than a SELECT. rows: of the table whose ranges are taken.
 
@@ -736,7 +743,7 @@ class Keeping(Generic[S]):
         self.upkeep: Upkeep | None = Upkeep(state.con, derives.dialect, upkept, self.took) if upkept else None
         self.staged: list[str] = []
         self.changes: Mapping[str, str | None] = {}
-        self.taken: Mapping[str, Taken] = {}
+        self.taken: Mapping[str, TransitionTable] = {}
         """By a table's name, what its changed rows are to be taken to as it is written."""
 
     def before(self) -> None:
@@ -773,7 +780,7 @@ class Keeping(Generic[S]):
         staged = self.commit.staged.tables.get(table.name)
         return staged is not None and bool(staged.truncated or staged.rows + staged.changed + staged.deleted)
 
-    def _to_take(self, due: Sequence[SinkTable], taking: "Sequence[Kept]") -> dict[str, Taken]:
+    def _to_take(self, due: Sequence[SinkTable], taking: "Sequence[Kept]") -> dict[str, TransitionTable]:
         """Temporary tables for the changed rows of what these read."""
         from backfill_cli.derived.named import named
 
@@ -782,7 +789,9 @@ class Keeping(Generic[S]):
         for at, table in enumerate(due):
             if readers := [one.maintained.derived for one in taking if table.name in one.maintained.reads]:
                 name = own.numbered(own.GONE, at)
-                taken[table.name] = Taken(name, named(bases[table.name], readers, derives.system), derives.dialect)
+                taken[table.name] = TransitionTable(
+                    name, named(bases[table.name], readers, derives.system), derives.dialect
+                )
                 self.state.con.run(taken[table.name].creation(derives.dialect.target_of(table, derives.schema)))
         return taken
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backfill_cli.contracts import EpochCommit, own
 from backfill_cli.derived.contributions import Contributions, contributions, is_key
 from backfill_cli.derived.query import bases_of, each_base_of
-from backfill_cli.derived.ranges import Parted, limited, parted
+from backfill_cli.derived.ranges import RangePartitioning, limited, partitionings
 from backfill_cli.derived.rows import Maintained
 from backfill_cli.errors import UsageError
 from backfill_cli.sinks.sql.dialect import Target, literal
@@ -87,7 +87,7 @@ class Filling:
         return {named(name, True) for name, _ in held} != {named(name, True) for name in wanted}
 
     def _part(self, one: Maintained, fill: Fill, side: Target) -> Part | None:
-        by = next((by for by in parted(one, fill.adds) if by.sql == fill.by), None)
+        by = next((by for by in partitionings(one, fill.adds) if by.sql == fill.by), None)
         added = None
         if by is None:
             return None
@@ -184,7 +184,7 @@ class Filling:
         adds = not isinstance(added_to(state.con, one), str)
         if adds and not {table.name for table in (*self.commit.tables, *self.commit.aside)}.issuperset(one.reads):
             return None
-        ways = {by.base.name: by for by in parted(one, adds)}
+        ways = {by.base.name: by for by in partitionings(one, adds)}
         if not ways:
             return None
         by = ways[max(ways, key=lambda name: sizes[name])]
@@ -212,13 +212,13 @@ class Filling:
             several //= 2
         return None
 
-    def _kind(self, one: Maintained, by: Parted) -> str | None:
+    def _kind(self, one: Maintained, by: RangePartitioning) -> str | None:
         """The type of the column by which ranges are made; None if values may not be what is written of them."""
         held = self.derives.columns(self.state, by.base.sql)
         kinds = [kind for name, kind in held if one.engine.quoted(one.engine.name(name, True)) == by.column]
         return kinds[0] if kinds and (is_key(kinds[0]) or kinds[0].lower() == "numeric") else None
 
-    def _bounds(self, by: Parted, kind: str, several: int) -> tuple[str, ...]:
+    def _bounds(self, by: RangePartitioning, kind: str, several: int) -> tuple[str, ...]:
         """SQL of values between the ranges, each greater than the one before."""
         shares = [at / several for at in range(1, several)]
         texts = self.derives.quantiles(self.state, by.base.sql, by.column, shares)

@@ -21,7 +21,7 @@ from backfill_cli.sinks.sql.derived import SqlDerives
 from backfill_cli.sinks.sql.live import SqlNames
 from backfill_cli.sinks.sql.state import SqlState
 from backfill_cli.sinks.sql.tables import SqlTables
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 
 S = TypeVar("S", bound=SqlState)
 
@@ -48,7 +48,9 @@ class SqlSink(Sink, Cutover, Generic[S]):
         """
 
     @abstractmethod
-    def write(self, state: S, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, Taken]) -> None:
+    def write(
+        self, state: S, commit: EpochCommit, due: Sequence[SinkTable], taken: Mapping[str, TransitionTable]
+    ) -> None:
         """These tables hold the epoch's rows, and each of `commit.unique` has no duplicate key.
 
         taken: by a table's name, what its changed rows are taken to, for derived tables (`SqlDerives.takes`).

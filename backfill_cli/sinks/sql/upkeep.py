@@ -17,7 +17,7 @@ from backfill_cli.derived.rows import Maintained, Nulls
 from backfill_cli.derived.took import Took
 from backfill_cli.sinks.sql.dialect import SqlDialect
 from backfill_cli.sinks.sql.state import Connection
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Upkeep:
         self.keys = {one.name: own.numbered(own.KEYS, at) for at, one in enumerate(kept)}
         self.types: dict[str, Sequence[str]] = {}
         self.changes: Mapping[str, str | None] = {}
-        self.taken: Mapping[str, Taken] = {}
+        self.taken: Mapping[str, TransitionTable] = {}
         self.taking: Collection[str] = ()
         self.made: set[str] = set()  # those whose keys have a table
         self.doing = ""  # the derived table that is being kept
@@ -58,7 +58,7 @@ class Upkeep:
     def before(
         self,
         changes: Mapping[str, str | None],
-        taken: Mapping[str, Taken] | None = None,
+        taken: Mapping[str, TransitionTable] | None = None,
         taking: Collection[str] = (),
     ) -> None:
         """The keys that the old rows of these changes reach are known. changes: see `derived.reach.Changes`.

@@ -18,7 +18,7 @@ from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.derived import Base, Derived
 from backfill_cli.sinks.duckdb.dialect import DUCKDB
 from backfill_cli.sinks.postgres.dialect import POSTGRES
-from backfill_cli.sinks.sql.taken import Taken
+from backfill_cli.sinks.sql.transition import TransitionTable
 from backfill_cli.sinks.sql.upkeep import Kept, Upkeep, added_to, can_take, create_partials
 
 VIEWS, EPOCHS = 10, (1, 2, 2)
@@ -333,14 +333,16 @@ class _World:
 
     def take_old(
         self, changed: Sequence[Table], changes: Mapping[str, set[Row] | None], taking: Sequence[Kept]
-    ) -> dict[str, Taken]:
+    ) -> dict[str, TransitionTable]:
         """Temporary tables with the rows that go, of the columns that these can mean."""
         taken = {}
         for at, table in enumerate(changed):
             base, keys = base_of(table), changes[table.name]
             readers = [kept.maintained.derived for kept in taking if base.name in kept.maintained.reads]
             if readers and keys:
-                one = Taken(f"taken_{at}", named(base, readers, self.sink.system), DIALECTS[self.sink.system])
+                one = TransitionTable(
+                    f"taken_{at}", named(base, readers, self.sink.system), DIALECTS[self.sink.system]
+                )
                 columns = ", ".join(map(quoted, one.columns))
                 there = f"{key_of(table)} IN ({listed(sorted(keys))})"
                 self.sink.run(
@@ -351,7 +353,10 @@ class _World:
         return taken
 
     def take_new(
-        self, changed: Sequence[Table], changes: Mapping[str, set[Row] | None], taken: Mapping[str, Taken]
+        self,
+        changed: Sequence[Table],
+        changes: Mapping[str, set[Row] | None],
+        taken: Mapping[str, TransitionTable],
     ) -> None:
         """They have the rows that came, too."""
         for table in changed:

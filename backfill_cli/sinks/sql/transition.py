@@ -1,4 +1,4 @@
-"""The changed rows of a table, taken as its part of a commit is written: nobody looks for them again."""
+"""The changed rows of a table, as its part of a commit is written, like the transition tables of a trigger."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from backfill_cli.sinks.sql.dialect import SqlDialect, Target
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TransitionTable:
     """name: of a temporary table that gets these columns of the rows as they were, own.SIGN being -1, and of those
     that come, it being 1, converted as for the table itself, whose types it has.
     """
