@@ -265,6 +265,10 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
         if one_row
         else tuple(one for one in key if all(_pushes(each, columns.index(one)) for each in query.branches))
     )
+    if not key and not one_row:
+        raise refusal(
+            derived.name, "no key: its result can have several rows", "name in key the columns that identify a row"
+        )
     if not pushed and not one_row:
         raise refusal(
             derived.name,

@@ -21,6 +21,11 @@ def reads_of(one: Maintained) -> tuple[ReadByDerived, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def found_by(one: Maintained) -> tuple[str, ...]:
+    """Columns of its key by which its rows are computed again."""
+    return tuple(name for name in one.derived.key if one.engine.name(name, True) in one.pushed)
+
+
 def grouped_by(one: Maintained) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Tables, and the columns of each by which rows are computed together; none where an expression is between."""
     for branch in one.query.branches:
@@ -69,10 +74,11 @@ def _reads(select: Select, wanted: set[tuple[str, str]]) -> Iterator[ReadByDeriv
     joined = set(_joined(select))
     for leaf in select.leaves:
         if isinstance(leaf.source, Base):
-            by = [name for name, _ in leaf.columns if (leaf.name, name) in joined] or [
-                name for name, _ in leaf.columns if (leaf.name, name) in wanted
-            ]
-            yield ReadByDerived(leaf.source.name, leaf.name, tuple(by))
+            names = list(zip((name for name, _ in leaf.columns), leaf.source.columns, strict=True))
+            by, keys = (
+                tuple(written for name, written in names if (leaf.name, name) in of) for of in (joined, wanted)
+            )
+            yield ReadByDerived(leaf.source.name, leaf.name, by or keys)
         elif isinstance(leaf.source, Select | All):
             for branch in leaf.source.branches:
                 trees = [item.tree for item in branch.by]

@@ -151,7 +151,7 @@ class LakeDerives(Derives):
         into: Collection[str],
     ) -> Iterator[tuple[str, PlannedDerived]]:
         """Each after those that it reads. Raises for one that cannot be kept."""
-        from backfill_cli.derived.shown import notes_of, reads_of
+        from backfill_cli.derived.shown import found_by, notes_of, reads_of
 
         self._lake.require_keeps(derived)
         self._refuse_shared_targets(derived, tables)
@@ -165,7 +165,7 @@ class LakeDerives(Derives):
             yield (
                 told.name,
                 PlannedDerived(
-                    *(told.name, told.target, told.key, columns, reads_of(one), one.pushed), notes=notes
+                    *(told.name, told.target, told.key, columns, reads_of(one), found_by(one)), notes=notes
                 ),
             )
 

@@ -237,11 +237,11 @@ class SqlDerives(Derives, Generic[S]):
                 raise same_target(twin, one.name, str(target))
 
     def _planned(self, one: "Maintained", columns: Columns, added: "Contributions | str") -> PlannedDerived:
-        from backfill_cli.derived.shown import notes_of, reads_of
+        from backfill_cli.derived.shown import found_by, notes_of, reads_of
 
         derived = one.derived
         return PlannedDerived(
-            *(derived.name, derived.target, derived.key, columns, reads_of(one), one.pushed),
+            *(derived.name, derived.target, derived.key, columns, reads_of(one), found_by(one)),
             notes=notes_of(one, dict(columns), added),
         )
 

@@ -4,6 +4,7 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.derived.rows import Maintained, maintained
+from backfill_cli.derived.shown import found_by, reads_of
 from backfill_cli.errors import UsageError
 from backfill_cli.model.derived import Base, Derived
 
@@ -479,6 +480,21 @@ def test_what_has_no_reach_is_refused_by_name(case: str) -> None:
     with typed(refused.value) as hint:
         hint.says(hint_says)
         assert read(right).reads
+
+
+def test_several_rows_need_a_key() -> None:
+    with pytest.raises(UsageError, match="no key: its result can have several rows") as refused:
+        read("SELECT id, status FROM orders", ())
+    with typed(refused.value) as hint:
+        hint.says("name in key the columns that identify a row")
+        assert read("SELECT id, status FROM orders", ("id",)).pushed == ("id",)
+
+
+def test_columns_are_shown_as_they_are_written() -> None:
+    sql = 'SELECT o."Created At" AS "Day", count(*) AS n FROM orders o GROUP BY 1'
+    shown = read(sql, ("Day",))
+    assert found_by(shown) == ("Day",)
+    assert [one.by for one in reads_of(shown)] == [("Created At",)]
 
 
 @pytest.mark.parametrize(
