@@ -50,6 +50,11 @@ def is_live(name: str, target: str, table: str) -> UsageError:
     )
 
 
+def reserved(name: str, target: str, why: str) -> UsageError:
+    """why: what keeps a table from being called like the target."""
+    return UsageError(f"derived table {name!r}: its target cannot be {target}: {why}", OTHER_TARGET)
+
+
 def uncomputed(name: str, said: str) -> BadData:
     """said: what the engine says of rows that the SELECT cannot compute."""
     return BadData(f"derived table {name!r} cannot be computed: {said}", RIGHT_ROWS).of(name)

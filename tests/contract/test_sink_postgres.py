@@ -165,6 +165,21 @@ class TestPostgresSink(SinkContract, SqlDerivedContract, FillingContract):
         assert max(rows for rows, _ in joined.sizes) == pytest.approx(max(counted.values()))
         assert list(unique.sizes) == [(pytest.approx(1), pytest.approx(len(names)))]
 
+    @pytest.mark.parametrize("target", ["pg_temp.d", "pg_catalog.d", "information_schema.d", "mood"])
+    def test_a_target_that_no_table_can_have_is_refused_of_the_derived_table(
+        self, sink: PostgresSink, epochs: Epochs, query: Query, target: str
+    ) -> None:
+        query("CREATE TYPE mood AS ENUM ('ok')")
+        derives = sink.extras.derives
+        assert derives is not None
+        with pytest.raises(
+            UsageError, match=f"derived table 'by_name': its target cannot be .*{target}"
+        ) as refused:
+            derives.check("new", [replace(BY_NAME, target=target)], epochs.tables, {})
+        with typed(refused.value) as hint:
+            hint.says("name another target: derived.target")
+            derives.check("new", [replace(BY_NAME, target="revenue_2")], epochs.tables, {})
+
     def test_names_that_the_database_would_cut_are_refused_of_the_derived_table(
         self, sink: PostgresSink, epochs: Epochs
     ) -> None:

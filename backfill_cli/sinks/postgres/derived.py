@@ -137,6 +137,16 @@ class PostgresDerives(SqlDerives[State]):
         found = state.con.rows(_PECULIAR, target.sql)
         return "; ".join(what for (what,) in found)
 
+    def reserved(self, state: State, target: Target) -> str:
+        if target.schema == "information_schema" or target.schema.startswith("pg_"):
+            return "the schema is PostgreSQL's own"
+        found = state.con.rows(
+            "SELECT 1 FROM pg_catalog.pg_type AS t JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace "
+            "WHERE n.nspname = $1 AND t.typname = $2",
+            *(target.schema, target.table),
+        )
+        return "a type has that name" if found else ""
+
     def lacks(self, exc: Exception) -> bool:
         return isinstance(exc, client().Error) and sqlstate_of(exc) in _LACKS
 

@@ -22,6 +22,7 @@ from backfill_cli.derived.refused import (
     or_leaves,
     other_columns,
     peculiar,
+    reserved,
     twice_in,
     uncomputed,
 )
@@ -134,6 +135,10 @@ class SqlDerives(Derives, Generic[S]):
         equal: a constraint, a collation, …; "" for nothing.
         """
 
+    def reserved(self, state: S, target: Target) -> str:
+        """Why no table can have this name that does not exist yet; "": one can."""
+        return ""
+
     @abstractmethod
     def lacks(self, exc: Exception) -> bool:
         """Whether the database misses a table or column, of a statement that it has accepted before."""
@@ -220,7 +225,11 @@ class SqlDerives(Derives, Generic[S]):
         with self.known(f"checking the derived tables of job {job!r}") as there:
             if there is not None:
                 self._refuse_hidden(there, found)
-                for one, target in self._missing(there, job, found).present:
+                missing = self._missing(there, job, found)
+                for one, target in missing.absent:
+                    if why := self.reserved(there, target):
+                        raise reserved(one.derived.name, str(target), why)
+                for one, target in missing.present:
                     name = one.derived.name
                     self.require_ours(there, target, name, planned[name].columns, into=name in into)
                 for one in found:
