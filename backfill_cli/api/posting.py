@@ -90,7 +90,8 @@ def _note(before: JobRow, verb: Verb, rate: float | None, table: str) -> Hint | 
         return "it was already stopped"
     phase = before.phase if before.progress is None else before.progress.phase
     if verb is Verb.THROTTLE and phase != Phase.SNAPSHOT:
-        return "it limits refills alone now: the snapshot has been read, and changes are not limited"
+        only = "it limits refills and fills of derived tables alone now"
+        return f"{only}: the snapshot has been read, and changes are not limited"
     if verb is Verb.THROTTLE and rate == 0:
         what, meanwhile = RATE_0[before.strategy]
         of, option = (f" of {table}", f" --table {quote(table)}") if table else ("", "")

@@ -57,10 +57,10 @@ def fix_hint(report: VerifyReport) -> Hint:
         return "another program writes to the sink: stop it, then " + command(fix)
     if report.fix is not None:
         return command(f"{fix} --confirm {report.job}")
+    do = f"{fix} --confirm {report.job}"
     if report.live:
-        return command(f"stop {report.job} --wait", fix, f"resume {report.job}")
-    do = command(f"{fix} --confirm {report.job}")
-    return "to see what would make it equal: " + command(fix) + "; to do it: " + do
+        return command(f"stop {report.job} --wait", do, f"resume {report.job}")
+    return "to see what would make it equal: " + command(fix) + "; to do it: " + command(do)
 
 
 def verify_text(report: VerifyReport) -> str:
@@ -138,7 +138,7 @@ def _table_lines(table: TableVerdict) -> Iterator[str]:
     if len(table.different) > RANGES_SHOWN:
         yield f"  and {len(table.different) - RANGES_SHOWN} more ranges of {table.ranges}"
     keys = len({row.key for row in table.rows})
-    if keys < table.missing + table.extra + table.changed:
+    if 0 < keys < table.missing + table.extra + table.changed:
         yield f"  the first {keys:,} of them:"
     for row in table.rows:
         yield f"  {_row(row, by, held)}"

@@ -248,7 +248,7 @@ def test_a_limit_that_changes_nothing_says_so(run: Run, catalog: Catalog, claim:
     claim.store.heartbeat(6, NOW)
     told = run("throttle", "--rate", "5")
     assert told.exit_code == 0
-    assert "it limits refills alone now: the snapshot has been read, and changes are not limited" in told.stderr
+    assert "it limits refills and fills of derived tables alone now: the snapshot has been read" in told.stderr
 
 
 def test_a_job_that_was_stopped_while_paused_is_paused(run: Run, catalog: Catalog) -> None:
