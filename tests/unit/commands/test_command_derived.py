@@ -247,6 +247,23 @@ def test_one_that_left_comes_back_into_its_table(s: Scene) -> None:
     assert rows(s, "by_name") == [("mine", 1)]
 
 
+def test_while_the_snapshot_is_read_no_table_is_taken_over(scene: Callable[..., Scene]) -> None:
+    s = scene("derived")
+    with s.catalog.claim("orders", "test", 5) as claim:
+        claim.store.redefine(s.job.config, s.job.until, str(s.folder / FILE))
+    says(s, BY_NAME)
+    s.sql(s.sink, "CREATE TABLE by_name (name VARCHAR, n BIGINT)")
+    s.sql(s.sink, "INSERT INTO by_name VALUES ('mine', 1)")
+    with typed(s.refused("add", "orders", "--derived", "by_name", "--into-existing")) as asked:
+        (again,) = asked.commands()
+        assert rows(s, "by_name") == [("mine", 1)]
+        s.catch_up()
+        s.sql(s.sink, "INSERT INTO orders VALUES (1, 'a')")
+        typed_in(s, *again)
+        run(s)
+    assert rows(s, "by_name") == [("a", 1)]
+
+
 def test_python_adds_and_removes_them(s: Scene) -> None:
     job = bf.Job.from_toml(FILE)
     says(s, BY_NAME)

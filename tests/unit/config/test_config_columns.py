@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hint_typed import typed
 
 from backfill_cli.config import JobConfig, from_stored, load
-from backfill_cli.engine.job.columns import require_used
+from backfill_cli.engine.job.columns import require_kept, require_used
 from backfill_cli.errors import ConfigError, UsageError
 from backfill_cli.model.position import START
 from backfill_cli.model.schema import field, schema_text
@@ -109,10 +110,14 @@ def test_a_column_is_the_one_that_the_sinks_sql_means(file: Path) -> None:
         require_used(told, Pin(START, None, None, (), {"public.orders": schema_text(columns)}))
         return selected(told)  # type: ignore[no-any-return]
 
-    assert kept("postgres", "status", "amount", "Tax")[2:4] == ["`status`", "`amount`"]
     with pytest.raises(UsageError, match="no column 'status' but 'Status', which a derived table uses") as refused:
         kept("postgres", "Status", "amount", "Tax")
     assert 'write "Status" in derived.sql' in str(refused.value.hint)
+    with pytest.raises(UsageError, match="no column 'status', which a derived table uses") as refused:
+        kept("postgres", "amount", "Tax")
+    with typed(refused.value) as hint:
+        hint.says("correct derived.sql")
+        assert kept("postgres", "status", "amount", "Tax")[2:4] == ["`status`", "`amount`"]
     with pytest.raises(UsageError, match="no column 'Tax' but 'tax'"):
         kept("postgres", "status", "amount", "tax")
     with pytest.raises(UsageError, match="no column 'amount', which"):
@@ -128,6 +133,20 @@ def test_what_the_job_keeps_stays_where_it_suffices(file: Path) -> None:
     assert selected(config(file, more, had=job)) == [*selected(job), "`tax`"]
     star = config(file, SUMS.replace("Status, sum(amount) AS a", "*").replace(" GROUP BY 1", ""))
     assert selected(config(file, BY_STATUS, had=star)) is None
+
+
+def test_a_column_that_a_job_does_not_keep_is_refused_with_the_commands_that_keep_it(file: Path) -> None:
+    """tests/crash/test_kill_columns.py types them one after the other."""
+    job = config(file, SUMS)
+    with pytest.raises(UsageError, match="'shop' does not keep customer of table 'public") as refused:
+        require_kept(job, config(file, SUMS, BY_STATUS, had=job), "job.toml")
+    with typed(refused.value) as hint:
+        assert [" ".join(words) for words in hint.commands()][:4] == [
+            "remove shop --derived sums --with-rows --confirm shop",
+            "remove shop --table public.orders --with-rows --confirm shop",
+            "add shop --table public.orders --config job.toml",
+            "add shop --derived sums --derived by_status --config job.toml",
+        ]
 
 
 def test_a_job_that_kept_all_of_the_table_is_another_one(file: Path) -> None:
