@@ -33,9 +33,8 @@ def recover(
     mutations: the ledger's entry for an epoch that was promised. fills: derived tables that wait for nothing but a
     commit have one, as nothing else may follow, which in a sink with transactions the loop sees to. fill_rows: see
     `EpochCommit`. Fences first, so that a commit of an older runner either is in the marker already or will never
-    be. Raises StateConflict when one side was restored
-    to an older point, or when staged files are damaged and only some tables have the epoch; Fatal when the sink
-    can never take the promised epoch, which is then withdrawn.
+    be. Raises StateConflict when one side was restored to an older point, or when staged files are damaged and
+    only some tables have the epoch; Fatal when the sink can never take the promised epoch, which is withdrawn.
     """
     sink.fence(job.name, job.token)
     hit("recovery-fenced")

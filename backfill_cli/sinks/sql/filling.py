@@ -177,11 +177,11 @@ class Filling:
 
     def _planned(self, one: Maintained, rows: int) -> tuple[Fill, Maintained] | None:
         derives, state = self.derives, self.state
-        # changes of a derived table reach a bag in two steps, which nothing here tells apart
         sizes = {base.name: derives.size(state, base.sql) for base in bases_of(one.query)}
         if max(sizes.values()) < 2 * rows:
             return None
         adds = not isinstance(added_to(state.con, one), str)
+        # changes of a derived table reach a bag in two steps, which nothing here tells apart
         if adds and not {table.name for table in (*self.commit.tables, *self.commit.aside)}.issuperset(one.reads):
             return None
         ways = {by.base.name: by for by in partitionings(one, adds)}
@@ -192,12 +192,11 @@ class Filling:
         if kind is None:
             return None
         total = sizes[by.base.name]
+        if total < 2 * rows:
+            return None
         others = sum(sizes[base.name] for base in each_base_of(one.query)) - total
-        several = min(total // rows, MOST)
-        while several >= 2:
-            bounds = self._bounds(by, kind, several)
-            if not bounds:
-                return None
+        bounds = self._bounds(by, kind, min(total // rows, MOST))
+        while bounds:
             ranges = by.ranges(bounds)
             try:
                 parts = [limited(one, condition, derives.system) for condition in ranges]
@@ -209,7 +208,7 @@ class Filling:
             if derives.is_cheap(state, by, bounds, total, others, whole, middle):
                 told = self._side(one).sql, self._digest(one), by.base.name, by.sql, bounds, adds
                 return Fill(*told, done=1, rows=total, epoch=self.commit.epoch), parts[0]
-            several //= 2
+            bounds = bounds[1::2]  # half as many ranges
         return None
 
     def _kind(self, one: Maintained, by: RangePartitioning) -> str | None:
