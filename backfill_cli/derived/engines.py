@@ -17,8 +17,7 @@ class Engine:
     names have no case in letters outside ASCII either. quote: of identifiers. lenient: whether it casts a value
     in a comparison by itself, which can fail for another row. scales: whether a number has a scale of its own
     beside that of its type, and can be none. averages: whether avg of exact numbers is the quotient of their sum
-    and their count, exactly. nests: whether groups in FROM are kept in it.
-    strict: whether no comparison can fail.
+    and their count, exactly. strict: whether no comparison can fail.
     """
 
     dialect: str
@@ -34,7 +33,6 @@ class Engine:
     lenient: bool = False
     scales: bool = False
     averages: bool = False
-    nests: bool = False
     strict: bool = False
 
     def quoted(self, name: str) -> str:
@@ -70,7 +68,6 @@ ENGINES = {
         tries=True,
         types="SELECT column_type FROM (DESCRIBE {})",
         declared="SELECT column_type FROM (DESCRIBE {})",
-        nests=True,
     ),
     "postgres": Engine(
         "postgres",
@@ -85,7 +82,6 @@ ENGINES = {
         moments=True,
         scales=True,
         averages=True,
-        nests=True,
         strict=True,
     ),
     "spark": Engine(

@@ -604,11 +604,6 @@ class _Reader:
         alias: str,
         columns: tuple[tuple[str, str], ...],
     ) -> Leaf:
-        if not query.plain and not self.engine.nests:
-            self.refuse(
-                f"{self.shown(begin, end)}: a group, DISTINCT or window inside FROM",
-                READ_THAT,
-            )
         there = tuple((one.name, self.engine.quoted(one.name)) for one in query.items)
         columns = (*columns, *there[len(columns) :])
         return Leaf(query, self.piece(begin, end), alias, name, columns, self.engine.quoted(name))

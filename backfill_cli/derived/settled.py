@@ -17,9 +17,11 @@ from backfill_cli.derived.query import Item, Select
 from backfill_cli.derived.reach import Reach
 from backfill_cli.derived.shown import FLOATS, ORDERED
 
-_LARGE = frozenset({"hugeint", "uhugeint"})
-_DIGITS = 18
-"""Of the decimals that DuckDB adds as whole numbers to make an average of them."""
+_AVERAGED = {
+    "duckdb": (WHOLE - {"hugeint", "uhugeint"}, 18),
+    "spark": (frozenset({"tinyint", "smallint"}), 38),  # larger ones are added as floating-point numbers
+}
+"""Types of which avg is the quotient of an exact sum, and the most digits of such decimals, by Engine.dialect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ class Judged:
     def _is_exact(self, why: str, kind: str) -> bool:
         if why == "sum" or self.engine.averages:
             return True
+        whole, most = _AVERAGED[self.engine.dialect]
         digits = kind.partition("(")[2].partition(",")[0]
-        small = bare(kind) in WHOLE - _LARGE or (bare(kind) == "decimal" and int(digits or 0) <= _DIGITS)
-        return why == "avg" and small
+        return why == "avg" and (bare(kind) in whole or (bare(kind) == "decimal" and int(digits or 0) <= most))
 
 
 def judged(select: Select, engine: Engine) -> Iterator[Judged]:

@@ -135,6 +135,7 @@ def require_no_moment(derived: Derived, tables: Iterable[Columns]) -> None:
                 raise _made(derived, f"{call}: a text that is made of constants")
     texts = {own.fold(name) for table in tables for name, one in table.items() if one["type"] == "string"}
     nodes = list(sqlglot.parse_one(derived.sql, dialect="spark").walk())
+    texts |= _renamed(nodes, texts)
     for node in nodes:
         if (isinstance(node, exp.DPipe) or _is_text(node)) and _is_constant(node):
             raise _made(derived, f"{node.sql('spark')}: a text that is made of constants")
@@ -178,6 +179,15 @@ def _read_as_instant(node: exp.Expr) -> exp.Expr | None:
         found = node.this
     if isinstance(node, exp.Anonymous) and node.name.lower() == "try_to_timestamp" and len(node.expressions) == 1:
         found = node.expressions[0]
+    return found
+
+
+def _renamed(nodes: Sequence[exp.Expr], texts: Collection[str]) -> set[str]:
+    """Names that queries in FROM give to what can be a text. texts: columns of tables that are some."""
+    found = {own.fold(one.name) for node in nodes if isinstance(node, exp.TableAlias) for one in node.columns}
+    named = [(own.fold(node.alias), node.this) for node in nodes if isinstance(node, exp.Alias)]
+    for _ in named:  # one can be of another
+        found |= {name for name, node in named if _can_be_text(node, found | set(texts))}
     return found
 
 

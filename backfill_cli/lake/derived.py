@@ -25,6 +25,7 @@ from backfill_cli.spark.beside import session_beside
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
+    from backfill_cli.derived.reach import Changes, Groups
     from backfill_cli.derived.rows import Maintained
     from backfill_cli.lake.sink import LakeSink
 
@@ -43,6 +44,10 @@ SETTINGS = {
 """Of the session in which SELECTs run: what a text means must not depend on a setting of the config."""
 _KEPT = ("byte", "short", "integer", "long", "float", "double", "string", "binary", "boolean", "date", "timestamp")
 _FLOATS = ("float", "double")
+_NAMED = {"byte": "tinyint", "short": "smallint", "long": "bigint", "string": "text", "binary": "blob"} | {
+    "timestamp_ntz": "timestamp"
+}
+"""Types of Spark that other engines call otherwise."""
 _COLLATIONS = "__COLLATIONS"
 """In the metadata of a column that has one."""
 _Described = tuple[tuple[tuple[Derived, ...], tuple[SinkTable, ...]], "tuple[tuple[Maintained, SinkTable], ...]"]
@@ -186,6 +191,7 @@ class LakeDerives(Derives):
                 schema = self.select(one.text).schema.json()
             require_known(one.derived)
             require_no_moment(one.derived, seen)
+            self._require_settled(one)
             table = table_of(one, schema)
             _require_types(table)
             self.empty(columns_of(schema)).createOrReplaceTempView(views[one.derived.name])
@@ -200,6 +206,17 @@ class LakeDerives(Derives):
         if self._last is None or self._last[0] != told:
             self._last = told, tuple(self.described(derived, tables))
         return self._last[1]
+
+    def _require_settled(self, one: "Maintained") -> None:
+        """What its FROM computes has one value each time."""
+        from backfill_cli.derived.reading import READ_THAT, refusal
+        from backfill_cli.derived.settled import judged
+
+        for each in [found for select in one.computed for found in judged(select, one.engine)]:
+            with explained(one.derived.name):
+                schema = self.select(each.sql).schema.jsonValue()
+            if what := each.unsettled([_kind(column) for column in schema["fields"]]):
+                raise refusal(one.derived.name, f"{what}, inside FROM", READ_THAT)
 
     def select(self, text: str) -> DataFrame:
         return self.spark.sql(text)
@@ -221,16 +238,29 @@ class LakeDerives(Derives):
                 base = known[name]
                 listed = ", ".join(map(backticked, base.by))
                 for change in (f"(SELECT {listed} FROM {base.sql} WHERE FALSE)", None)[0 if base.by else 1 :]:
-                    for select in one.reached({name: change}, types):
+                    changes: Changes = {name: change}
+                    groups = self.groups_of(one)
+                    for keys, selects in zip(groups.relations, one.reached_in(changes, groups), strict=True):
+                        for select in selects:
+                            (found := self.select(select)).toArrow()
+                            found.createOrReplaceTempView(keys)
+                    for select in one.reached(changes, types, groups):
                         self.select(select).toArrow()
-            keys = ", ".join(
+            listed = ", ".join(
                 f"{backticked(name)} AS {column}"
                 for name, column in zip(one.pushed, one.key_columns, strict=False)
             )
-            relation = f"(SELECT {keys or f'1 AS {own.KEY}'} FROM {view})"
+            relation = f"(SELECT {listed or f'1 AS {own.KEY}'} FROM {view})"
             self.select(one.limited(relation, None, types)).toArrow()
             row = own.SOURCE
             self.select(f"SELECT * FROM {view} AS {row} WHERE {one.among(relation, row)}").toArrow()
+
+    @staticmethod
+    def groups_of(one: "Maintained") -> "Groups":
+        """The views of keys that changes reach in what its FROM computes: of both states, which both can be read."""
+        from backfill_cli.derived.reach import Groups
+
+        return Groups(one.computed, [own.numbered(own.GROUPS, at) for at, _ in enumerate(one.computed)])
 
     def types(self, one: "Maintained", view: str) -> list[str]:
         """SQL of the types of its pushed columns, where those of its parts can be others. view: of its rows."""
@@ -436,6 +466,17 @@ def is_plain(column: Mapping[str, Any]) -> bool:
     """Whether its type is one of whose values Spark knows which are equal."""
     kind = column["type"]
     return isinstance(kind, str) and (kind in _KEPT or kind == "timestamp_ntz" or kind.startswith("decimal("))
+
+
+def _kind(column: Mapping[str, Any]) -> str:
+    """The SQL name of a column's type; of a struct, of a field's of which equal values can differ, if there is one."""
+    from backfill_cli.derived.contributions import is_key
+
+    kind = column["type"]
+    if not isinstance(kind, str):
+        kinds = [_kind(one) for one in kind["fields"]] if kind["type"] == "struct" else [shown(kind)]
+        return next((one for one in kinds if not is_key(one)), "text")
+    return f"{kind} with a collation" if _COLLATIONS in column.get("metadata", {}) else _NAMED.get(kind, kind)
 
 
 def _fields(schema: str) -> list[dict[str, object]]:

@@ -285,7 +285,7 @@ class Keeping:
                 keys = self._differing(self.now[name], before[name][0], moved)
                 if ours := changes.get(name):
                     keys = keys.unionAll(self.spark.table(ours))
-                written = replace(self._written(keys.distinct(), "others"), columns=columns_of(keys.schema.json()))
+                written = self._written_keys(keys, "others")
                 view = own.numbered(own.CHANGED, len(self.views) * (at + 2))
                 self._keys_in(written).createOrReplaceTempView(view)
                 found[name] = view
@@ -303,19 +303,33 @@ class Keeping:
 
     def _keys(self, one: "Maintained", changes: Mapping[str, str | None], before: Versions) -> "Written | None":
         """The keys that the changes reach, before and after, as a view; None if there are none."""
-        selects = one.reached(changes, self._types(one)) if changes else []
+        if not changes:
+            return None
+        groups = self.derives.groups_of(one)
+        for view, selects in zip(groups.relations, one.reached_in(changes, groups), strict=True):
+            if selects:
+                reached = self._in_both(one, selects, before)
+                self._keys_in(self._written_keys(reached, "groups")).createOrReplaceTempView(view)
+        selects = one.reached(changes, self._types(one), groups)
         if not selects:
             return None
-        frames = []
-        for versions in ({name: before[name][0] for name in one.reads}, self._after(one)):
-            self._show(one.reads, versions)
-            frames += [self.spark.sql(select) for select in selects]
-        keys = _union(frames).toDF(*one.key_columns).distinct()
-        found = replace(self._written(keys, "keys"), columns=columns_of(keys.schema.json()))
+        found = self._written_keys(self._in_both(one, selects, before).toDF(*one.key_columns), "keys")
         if not found.rows:
             return None
         self._keys_in(found).createOrReplaceTempView(own.numbered(own.KEYS, 0))
         return found
+
+    def _in_both(self, one: "Maintained", selects: Sequence[str], before: Versions) -> DataFrame:
+        """What these SELECTs find in the state before and in that after."""
+        frames = []
+        for versions in ({name: before[name][0] for name in one.reads}, self._after(one)):
+            self._show(one.reads, versions)
+            frames += [self.spark.sql(select) for select in selects]
+        return _union(frames)
+
+    def _written_keys(self, keys: DataFrame, what: str) -> "Written":
+        keys = keys.distinct()
+        return replace(self._written(keys, what), columns=columns_of(keys.schema.json()))
 
     def _keys_in(self, keys: "Written") -> DataFrame:
         if not keys.files:

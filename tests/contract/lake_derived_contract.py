@@ -37,6 +37,7 @@ class LakeDerivedContract(DerivedContract):
     """
 
     volatile = "spark_partition_id()"
+    floats = "DOUBLE"
 
     @pytest.fixture
     def again(self) -> Callable[[], Sink]:
@@ -46,10 +47,34 @@ class LakeDerivedContract(DerivedContract):
     def compact(self) -> Callable[[str], None]:
         raise pytest.UsageError("needs a `compact` fixture")
 
-    def test_a_group_inside_from_is_refused(self, sink: Sink, epochs: Epochs) -> None:
-        sql = "SELECT g.name FROM (SELECT name, count(*) AS n FROM orders GROUP BY name) AS g"
-        said = "a group, DISTINCT or window inside FROM"
-        self.require_refused(sink, epochs, sql, said, "make it a [[derived]] of its own")
+    def test_the_latest_per_key_inside_from_is_kept_over_states_that_others_change(
+        self, sink: Sink, epochs: Epochs, query: Query
+    ) -> None:
+        """By a window, and by max of a struct, in WITH; beside groups of a derived table."""
+        ranked = "SELECT name, id, row_number() OVER (PARTITION BY name ORDER BY id DESC) AS place FROM orders"
+        best = "SELECT name, max(struct(id, name)).id AS id FROM orders GROUP BY name"
+        sql = f"WITH r AS ({ranked}), b AS ({best}) SELECT r.name, r.id, b.id AS same, m.most FROM r JOIN b "
+        sql += "ON b.name = r.name LEFT JOIN (SELECT n, max(name) AS most FROM by_name GROUP BY n) AS m "
+        latest = Derived("latest", "latest", ("name",), f"{sql} ON m.n = r.id WHERE r.place = 1")
+        derives_of(sink).check("new", (latest, BY_NAME), epochs.tables, {})
+        derives_of(sink).prepare(epochs.job, (latest, BY_NAME), epochs.tables)
+
+        def kept(commit: EpochCommit) -> list[tuple[Any, ...]]:
+            sink.commit(past(commit, latest, BY_NAME))
+            return query("SELECT name, id, same, most FROM latest ORDER BY 1")
+
+        assert kept(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "a")))) == [
+            ("a", 3, 3, None),
+            ("b", 2, 2, "a"),
+        ]
+        assert kept(epochs.next(upserts=rows((2, "a")))) == [("a", 3, 3, "a")]
+        query("INSERT INTO orders VALUES (9, 'b'), (8, 'a')")
+        assert kept(epochs.next(upserts=rows((1, "c")))) == [
+            ("a", 8, 8, None),
+            ("b", 9, 9, None),
+            ("c", 1, 1, "c"),
+        ]
+        assert kept(epochs.next(deletes=[8, 3, 2])) == [("b", 9, 9, None), ("c", 1, 1, "c")]
 
     def test_rows_that_the_engine_cannot_compute_refuse_the_commit_and_nothing_of_it_stays(
         self, sink: Sink, epochs: Epochs, query: Query
@@ -238,6 +263,27 @@ class LakeDerivedContract(DerivedContract):
             ("SELECT name, hour(lpad('w', 3, 'no')) AS n FROM orders", "'today'", "write it as one text"),
             ("SELECT name, TIMESTAMP '10:00:00' AS n FROM orders", "current day", "write a whole date"),
             ("SELECT name, CAST(name AS TIMESTAMP) AS n FROM orders", "current day", "say its format"),
+            (
+                "SELECT s.t, CAST(s.t AS TIMESTAMP) AS name FROM (SELECT name AS t FROM orders) AS s",
+                "current day",
+                "say its format",
+            ),
+            (
+                "SELECT s.t, s.t::timestamp AS name FROM (SELECT name FROM orders) AS s(t)",
+                "current day",
+                "say its format",
+            ),
+            (
+                "SELECT g.name FROM (SELECT name, avg(id) AS n FROM orders GROUP BY 1) AS g",
+                r"avg\(id\), which is bigint: its last digits",
+                "make it a",
+            ),
+            (
+                "SELECT g.name FROM (SELECT name, max(struct(id, CAST(id AS float) AS f)) AS m FROM orders "
+                "GROUP BY 1) AS g",
+                "which is float, of which equal values can differ, inside FROM",
+                "make it a",
+            ),
             ("SELECT name, max(name)::timestamp AS n FROM orders GROUP BY 1", "current day", "say its format"),
             ("SELECT name, to_timestamp(concat(name, ':00')) AS n FROM orders", "current day", "say its format"),
             ("SELECT name, try_to_timestamp(name) AS n FROM orders", "current day", "say its format"),

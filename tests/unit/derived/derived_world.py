@@ -376,7 +376,7 @@ class World:
         if shape == "window":
             (sql, kind), (by, _) = pick.choice(columns), pick.choice(columns)
             items = [(sql, "id", kind), (f"count({sql}) OVER (PARTITION BY {by})", "n", "INTEGER")]
-            items.append((f"rank() OVER (PARTITION BY {by} ORDER BY {sql})", "place", "INTEGER"))
+            items.append((f"rank() OVER (PARTITION BY {by} ORDER BY {sql} NULLS LAST)", "place", "INTEGER"))
             listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
             return f"{with_}SELECT {listed} FROM {from_}{where}", [one[1:] for one in items]
         found = [(*self._settled(columns), name) for name in pick.sample(["n", "a", "m x", "last"], 2)]
@@ -452,7 +452,9 @@ class World:
         where = f" WHERE {self._condition(two)}" if pick.random() < 0.4 else ""
         inner = f"SELECT {items} FROM {quoted(right.name)} AS r{where} GROUP BY {sql}"
         if pick.random() < 0.3:
-            inner = f"SELECT {sql} AS k, rank() OVER (PARTITION BY {sql} ORDER BY {two[0][0]}) AS agg FROM "
+            inner = (
+                f"SELECT {sql} AS k, rank() OVER (PARTITION BY {sql} ORDER BY {two[0][0]} NULLS LAST) AS agg FROM "
+            )
             inner += f"{quoted(right.name)} AS r{where}"
         same = [column for column, its in one if its == kind]
         on = f"{pick.choice(same)} = g.k" if same else "TRUE"
@@ -592,10 +594,12 @@ class World:
         pick = self.random
         items = self._some(columns)
         listed = ", ".join(f"{sql} AS {quoted(as_)}" for sql, as_, _ in items)
+        orders = [" NULLS LAST", " DESC NULLS LAST", " NULLS FIRST"] if self.dialect == "spark" else None
         part = items[: pick.randint(1, len(items))]
         by = ", ".join(sql for sql, _, _ in part)
         order = ", ".join(
-            sql + pick.choice(["", " DESC", " NULLS FIRST"]) for sql, _ in pick.sample(columns, len(columns))
+            sql + pick.choice(orders or ["", " DESC", " NULLS FIRST"])
+            for sql, _ in pick.sample(columns, len(columns))
         )
         kinds, key = [one[1:] for one in items], tuple(as_ for _, as_, _ in part)
         if len(tables := {sql.partition(".")[0] for sql, _ in columns}) == 1 and pick.random() < 0.3:
@@ -604,6 +608,11 @@ class World:
         if self.dialect == "duckdb" and pick.random() < 0.6:
             window = f"row_number() OVER (PARTITION BY {by} ORDER BY {order}) = 1"
             return View(name, f"{with_}SELECT {listed} FROM {from_}{where}\nQUALIFY {window}", key, kinds)
+        if self.dialect == "spark":
+            window = f'row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS "place"'
+            ranked = f"(SELECT {listed}, {window} FROM {from_}{where}\n) AS ranked"
+            names = ", ".join(f"ranked.{quoted(as_)}" for _, as_, _ in items)
+            return View(name, f"{with_}SELECT {names} FROM {ranked} WHERE ranked.place = 1", key, kinds)
         sql = f"{with_}SELECT DISTINCT ON ({by}) {listed} FROM {from_}{where}\nORDER BY {by}, {order}"
         return View(name, sql, key, kinds)
 

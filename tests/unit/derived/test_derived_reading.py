@@ -633,14 +633,6 @@ def test_an_expression_inside_from_that_can_fail_is_refused_in_postgresql() -> N
         assert read(sql.format("o.customer_id"), ("k",), "postgres").pushed == ("k",)
 
 
-def test_a_group_inside_from_is_refused_in_lakes() -> None:
-    with pytest.raises(UsageError, match="a group, DISTINCT or window inside FROM") as refused:
-        read("SELECT status, n FROM (SELECT status, count(*) AS n FROM orders GROUP BY 1) AS g", system="spark")
-    with typed(refused.value) as hint:
-        hint.says("make it a [[derived]] of its own")
-        assert read(COUNTED, system="spark").reads
-
-
 @pytest.mark.parametrize(
     ("inner", "by"),
     [
