@@ -257,7 +257,7 @@ class LakeDerives(Derives):
 
     @staticmethod
     def groups_of(one: "Maintained") -> "Groups":
-        """The views of keys that changes reach in what its FROM computes: of both states, which both can be read."""
+        """The views of keys that changes reach in what its FROM computes, in either state: both can be read."""
         from backfill_cli.derived.reach import Groups
 
         return Groups(one.computed, [own.numbered(own.GROUPS, at) for at, _ in enumerate(one.computed)])
@@ -469,7 +469,7 @@ def is_plain(column: Mapping[str, Any]) -> bool:
 
 
 def _kind(column: Mapping[str, Any]) -> str:
-    """The SQL name of a column's type; of a struct, of a field's of which equal values can differ, if there is one."""
+    """The SQL name of a column's type; of a struct, that of a field of which equal values can differ, if any."""
     from backfill_cli.derived.contributions import is_key
 
     kind = column["type"]

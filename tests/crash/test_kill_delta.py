@@ -36,8 +36,8 @@ key = ["id"]
 [[derived]]
 name = "by_note"
 key = ["note"]
-sql = """SELECT g.note, g.n, g.total FROM (
-  SELECT a.note, count(*) AS n, sum(b.v) AS total FROM a LEFT JOIN b ON b.id = a.id GROUP BY a.note) AS g"""
+sql = '''SELECT g.note, g.n, g.total FROM (
+  SELECT a.note, count(*) AS n, sum(b.v) AS total FROM a LEFT JOIN b ON b.id = a.id GROUP BY a.note) AS g'''
 [sink]
 type = "delta"
 table = "sink/{table}"
