@@ -3,14 +3,13 @@
 import json
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from shlex import quote
 
-from backfill_cli.catalog import Catalog, waits_first
+from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
-from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.job.aside import kept_of, require_aside
+from backfill_cli.engine.job.asked import as_asked
 from backfill_cli.engine.job.checks import estimate_of, planned_of
 from backfill_cli.engine.job.derived import (
     changed_config,
@@ -32,10 +31,10 @@ from backfill_cli.engine.job.select import (
     require_same_strategy,
     sections_of,
 )
-from backfill_cli.errors import BackfillError, Command, SinkInUse, UsageError, command, in_config
+from backfill_cli.errors import Command, SinkInUse, UsageError, command, in_config
 from backfill_cli.model.aside import Standing
 from backfill_cli.model.change import Change
-from backfill_cli.model.job import REDEFINES, Phase, Verb
+from backfill_cli.model.job import Phase, Verb
 from backfill_cli.model.reports import PlannedDerived, PlannedTable
 from backfill_cli.model.units import spell_known
 
@@ -143,7 +142,7 @@ def adding_derived(
 
     into_existing: so is what their tables have. Raises what refuses them.
     """
-    job = _as_asked(name, catalog)
+    job = as_asked(name, catalog)
     require_of_job(name, config, Verb.ADD)
     has = {one["name"]: one for one in config.tree.get("derived", ())}
     told = {one: has[one] for one in derived if one in has}
@@ -176,23 +175,8 @@ def adding_derived(
 def removing_derived(name: str, derived: Sequence[str], catalog: Catalog, with_rows: bool) -> Change:
     """Derived tables leave the job. Raises UsageError for one that another one reads."""
     change = Change("", derived=tuple(dict.fromkeys(derived)), with_rows=with_rows)
-    changed_config(_as_asked(name, catalog), change)
+    changed_config(as_asked(name, catalog), change)
     return change
-
-
-def _as_asked(name: str, catalog: Catalog) -> JobDefinition:
-    """The job once the commands are taken that wait and are of its derived tables: others follow them.
-
-    Raises Held where one waits that no other one follows.
-    """
-    job, row = catalog.definition(name), catalog.job(name)
-    for one in row.waiting:
-        if one.verb in REDEFINES and not one.derived:
-            raise waits_first(name, one, row.live)
-        if one.derived:
-            with suppress(BackfillError):  # its barrier refuses it, too
-                job = replace(job, config=changed_config(job, Change.read(one.payload)).stored())
-    return job
 
 
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
@@ -200,7 +184,7 @@ def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change
     job = catalog.definition(name)
     if derived_of(job, table) is not None:
         raise UsageError(f"{table!r} is a derived table", command(f"remove {name} --derived {quote(table)}"))
-    asked = _as_asked(name, catalog)
+    asked = as_asked(name, catalog)
     require_unread(asked, from_stored(asked.config), table)
     if job.standing(table) is Standing.ASIDE:
         if with_rows:

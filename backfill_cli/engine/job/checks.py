@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, Lease, Sink, SinkTable, Source, derived_table, own
+from backfill_cli.engine.job.asked import before_waiting
 from backfill_cli.engine.job.columns import left_out, require_used
 from backfill_cli.engine.job.derived import planned_derived
 from backfill_cli.engine.job.estimate import of_earlier, of_sample
@@ -29,7 +30,6 @@ from backfill_cli.engine.job.select import (
     nothing_follows,
     present,
     require_apart,
-    require_as_now,
     require_keys,
     require_same_strategy,
     require_whole,
@@ -42,7 +42,7 @@ from backfill_cli.engine.staging.transform import require_own_columns, sink_sche
 from backfill_cli.errors import BackfillError, NoSuchJob, SinkInUse, Transient, UsageError, command
 from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.headroom import Headroom, Unread
-from backfill_cli.model.job import JobState, Phase
+from backfill_cli.model.job import OF_RUNS, JobState, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.reports import PlannedDeadline, PlannedDerived, PlannedTable, PlanReport, Refusal
 from backfill_cli.model.schema import fields_of, names_of, shown_column
@@ -124,9 +124,10 @@ def require_all(
 def require_again(config: JobConfig, catalog: Catalog, resources: Resources, asking: Asking) -> Checked:
     """As `require_all`, for a job that exists: what its next run needs, from metadata alone."""
     job, sink = catalog.definition(config.job.name), resources.sink
-    require_as_now(job, config, catalog, catalog.job(job.name).live)
+    before = before_waiting(job, config, catalog, catalog.job(job.name).live)
     require_same_strategy(job, config, resources.upstream)
-    asking.ask(lambda: _require_as_left(job, catalog, resources))
+    with Resources(before, opening=resources.opening, waits=False) as was:
+        asking.ask(lambda: _require_as_left(job, catalog, was))
     choice, pin = _pinned(config, resources)
     with nothing_left(Path(config.job.staging)):
         tables = _placed(config, resources, pin, plain=True)
@@ -427,6 +428,8 @@ def _known_job(config: JobConfig, catalog: Catalog) -> Iterator[str]:
 def _edited(config: JobConfig, catalog: Catalog) -> Iterator[str]:
     """How the config differs from the job's, whose result it does not change, and what makes the job use it."""
     row = catalog.job(config.job.name)
+    if any(one.verb in OF_RUNS for one in row.waiting):
+        return  # no `set` follows these
     keys = changed_keys(catalog.definition(row.name).config, config)
     if keys and config.file:
         use = command(f"set {row.name} --config {shlex.quote(config.file)}")

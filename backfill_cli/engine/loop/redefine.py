@@ -16,7 +16,8 @@ from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Partitions, Sink, SinkTable, derived_table
 from backfill_cli.engine.job.aside import holds, kept_of, let_go, read_anew, require_aside
-from backfill_cli.engine.job.derived import changed_config, take_in
+from backfill_cli.engine.job.asked import config_after
+from backfill_cli.engine.job.derived import take_in
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import (
     joined,
@@ -145,18 +146,13 @@ def _require_standing(job: JobDefinition, verb: Verb, change: Change) -> None:
 
 
 def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
-    """The config that the job gets. A table joins or leaves the one of now, not the one that the command saw."""
+    """The config that the job gets."""
     if verb is Verb.SET:
         return present(job, from_stored(change.config))
-    if change.derived:
-        return changed_config(job, change)
-    now = from_stored(job.config)
-    if verb is Verb.ADD:
-        return now.with_table(json.loads(change.config), json.loads(change.options))
     if verb is Verb.PUT_BACK:
         before = aside_of(job, change.table)
-        return now.with_table(json.loads(before.section), json.loads(before.options))
-    return now.of_tables({one.name for one in now.tables} - {change.table})
+        return from_stored(job.config).with_table(json.loads(before.section), json.loads(before.options))
+    return config_after(job, change)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from backfill_cli.catalog.starts import Starter
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, JobStore, Source
 from backfill_cli.engine.job.aside import require_aside
+from backfill_cli.engine.job.asked import before_waiting
 from backfill_cli.engine.job.derived import prepare_derived
 from backfill_cli.engine.job.gauges import gauge_of
 from backfill_cli.engine.job.held import recover_start_before
@@ -33,7 +34,6 @@ from backfill_cli.engine.job.select import (
     edited,
     nothing_follows,
     present,
-    require_as_now,
     require_same_strategy,
     sections_of,
     strategy_of,
@@ -82,17 +82,20 @@ def start(
     Raises UsageError for a config that would lead to a different result, Held while another runner has the job.
     """
     name = config.job.name
-    run, whole = _Run(name, catalog, watcher or NoWatcher()), config
-    config = present(_definition(catalog, name), config)
+    run = _Run(name, catalog, watcher or NoWatcher())
     with (
         start_over_named(name, catalog),
         catalog.lock_job(name) as lock,
         run.signals.installed(),
-        run.resources(config) as resources,
+        ExitStack() as used,
     ):
+        known, whole = _definition(catalog, name), config
+        if known is not None:
+            whole = before_waiting(known, config, catalog, live=False)
+            config = present(known, whole)
+        resources = used.enter_context(run.resources(config))
         for one in untried(extras(config)):
             resources.tell(f"{one.said}; if something fails: {one.fix}")
-        known = _definition(catalog, name)
         if known is None:
             from backfill_cli.engine.job.create import create  # the next runs have nothing of it to load
 
@@ -102,7 +105,6 @@ def start(
             except BackfillError as error:
                 raise error.without_job() from error.__cause__
             return run.created(known, config, resources, lock)
-        require_as_now(known, config, catalog, live=False)
         require_same_strategy(known, config, resources.upstream)
         require_aside(config, known.strategy, resources.upstream, known.pin)
         before, aside = beside_aside(known, whole).stored(), with_sections(known.aside, sections_of(known, whole))

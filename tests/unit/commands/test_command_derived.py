@@ -199,10 +199,9 @@ def test_commands_of_derived_tables_follow_each_other_while_no_run_takes_them(s:
     says(s, BY_NAME, TOTAL)
     typed_in(s, "add", "orders", "--derived", "by_name")
     typed_in(s, "add", "orders", "--derived", "total")
-    for command in ("set", "start"):
-        with typed(s.refused(command, "--config", FILE)) as asked:
-            asked.says("a run takes it first")
-            assert asked.commands() == [["resume", "orders", "--detach"]]
+    with typed(s.refused("set", "--config", FILE)) as asked:
+        asked.says("a run takes it first")
+        assert asked.commands() == [["resume", "orders", "--detach"]]
     run(s, commands=2)
     assert rows(s, "total") == [(3,)]
     moved = BY_NAME + 'target = "elsewhere"\n'
@@ -217,6 +216,57 @@ def test_commands_of_derived_tables_follow_each_other_while_no_run_takes_them(s:
     assert rows(s, "elsewhere") == rows(s, "by_name") == [("a", 1), ("b", 2)]
     assert agreed(s) == {"orders", "by_name", "total"}
     typed_in(s, "set", "--config", FILE)
+
+
+def test_a_start_with_the_config_that_the_waiting_commands_lead_to_is_the_next_run(s: Scene) -> None:
+    start = ("start", "--config", FILE, "--until", "caught-up")
+    says(s, BY_NAME)
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    own, waits = s.catalog.definition("orders").config, s.catalog.job("orders").waiting
+    typed_in(s, "plan", "--config", FILE)
+    typed_in(s, *start)
+    assert (s.catalog.definition("orders").config, s.catalog.job("orders").waiting) == (own, waits)
+    run(s)
+    typed_in(s, *start)
+
+    says(s, IDS, TOTAL.replace("sum(n)", "sum(last)"))
+    typed_in(s, "add", "orders", "--derived", "by_name", "--replace")
+    with typed(s.refused(*start)) as asked:  # of what is not asked yet, the rest
+        (add,) = asked.commands()
+        assert add[3:] == ["total", "--config", str(s.folder / FILE)]
+        typed_in(s, *add)
+    (s.folder / FILE).write_text((s.folder / FILE).read_text() + "[throttle]\nrate = 7\n")
+    typed_in(s, *start)  # what else has changed is stored at once
+    assert from_stored(s.catalog.definition("orders").config).throttle.rate == 7
+    run(s, commands=3)
+    assert rows(s, "by_name") == [("a", 1), ("b", 3)]
+    assert rows(s, "total") == [(4,)]
+    typed_in(s, *start)
+
+    typed_in(s, "remove", "orders", "--derived", "total")
+    with typed(s.refused(*start)) as asked:  # the file still has it: so it would be refused once it has left
+        assert asked.commands() == [["add", "orders", "--derived", "total", "--config", str(s.folder / FILE)]]
+        says(s, IDS)
+        typed_in(s, *start)
+    says(s, IDS, TOTAL.replace("sum(n)", "sum(last)"))
+    run(s)
+    s.refused(*start)
+
+
+def test_a_start_before_an_added_table_is_in_the_file_is_refused_as_it_would_be_afterwards(s: Scene) -> None:
+    says(s, BY_NAME)
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    says(s)
+    for _ in ("waits", "is taken"):
+        with typed(s.refused("start", "--config", FILE)) as asked:
+            assert asked.commands() == [["remove", "orders", "--derived", "by_name"]]
+            asked.says(f"or add the sections of by_name to {s.folder / FILE}")
+            says(s, BY_NAME)
+            typed_in(s, "start", "--config", FILE)
+            says(s)
+        run(s)
+    typed_in(s, "remove", "orders", "--derived", "by_name")
+    typed_in(s, "start", "--config", FILE)
 
 
 def test_one_that_left_comes_back_into_its_table(s: Scene) -> None:

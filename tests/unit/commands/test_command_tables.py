@@ -595,6 +595,30 @@ def test_other_tables_in_the_config_are_offered_as_the_commands_for_them(s: Scen
         assert s.run(*hint.commands()[0]).exit_code == 0
 
 
+def test_a_start_with_the_tables_that_the_waiting_command_leads_to_is_the_next_run(s: Scene) -> None:
+    start = ("start", "--config", "job.toml", "--until", "caught-up")
+    before = (s.folder / "job.toml").read_text()
+    for config, *words in (
+        (SHOP + REFUNDS, "add", "orders", "--table", "refunds", "--config", "job.toml"),
+        (SHOP, "remove", "orders", "--table", "refunds"),
+    ):
+        (s.folder / "job.toml").write_text(config)
+        assert s.run(*words).exit_code == 0
+        (s.folder / "job.toml").write_text(before)
+        with typed(s.refused(*start)) as hint:
+            assert hint.commands() == [["resume", "orders", "--detach"]]
+            (s.folder / "job.toml").write_text(config)
+            before = config
+        for asked in (("plan", "--config", "job.toml"), start):
+            done = s.run(*asked)
+            assert done.exit_code == 0, done.output + done.stderr
+            assert "for the job to use it" not in done.output
+        if s.catalog.job("orders").waiting:  # a table leaves before the loop, which this run has not
+            with live(s) as claim:
+                taken(s, claim)
+            stop(s)
+
+
 def test_other_tables_and_another_key_are_another_job(s: Scene) -> None:
     (s.folder / "job.toml").write_text(SHOP.replace('["id"]', '["name"]') + REFUNDS)
     assert "undo these changes" in s.refused("set", "--config", "job.toml")

@@ -1,0 +1,80 @@
+"""What a job is once the commands that wait to redefine it are taken: the next command, or run, follows them."""
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+
+from backfill_cli.catalog import Catalog, waits_first
+from backfill_cli.config import JobConfig, from_stored
+from backfill_cli.contracts import JobDefinition
+from backfill_cli.engine.job.derived import changed_config
+from backfill_cli.engine.job.select import present, require_as_now, require_same
+from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.model.change import Change
+from backfill_cli.model.job import REDEFINES, Verb
+
+
+def as_asked(name: str, catalog: Catalog) -> JobDefinition:
+    """The job once the commands are taken that wait and are of its derived tables: others follow them.
+
+    Raises Held where one waits that no other one follows.
+    """
+    job, row = catalog.definition(name), catalog.job(name)
+    for one in row.waiting:
+        if one.verb in REDEFINES and not one.derived:
+            raise waits_first(name, one, row.live)
+        if one.derived:
+            with suppress(BackfillError):  # its barrier refuses it, too
+                job = replace(job, config=changed_config(job, Change.read(one.payload)).stored())
+    return job
+
+
+def config_after(job: JobDefinition, change: Change) -> JobConfig:
+    """The job's config once a table, or derived ones, have joined or left it. Raises what refuses that.
+
+    They join or leave the config of now, not the one that the command saw.
+    """
+    if change.derived:
+        return changed_config(job, change)
+    now = from_stored(job.config)
+    if change.config:
+        return now.with_table(json.loads(change.config), json.loads(change.options))
+    return now.of_tables({one.name for one in now.tables} - {change.table})
+
+
+def _require_as_asked(job: JobDefinition, config: JobConfig, catalog: Catalog, live: bool) -> JobDefinition:
+    """As `require_as_now`, of the job once each `add` and `remove` that waits is taken; returns it.
+
+    Raises UsageError for another config, also for one without what is to join: the next run would be refused.
+    """
+    waiting = [one for one in catalog.job(job.name).waiting if one.verb in (Verb.ADD, Verb.REMOVE)]
+    if not waiting:
+        require_as_now(job, config, catalog, live)
+        return job
+    asked = job
+    for one in waiting:
+        with suppress(BackfillError):  # its barrier refuses it, too
+            asked = replace(asked, config=config_after(asked, Change.read(one.payload)).stored())
+    try:
+        require_same(asked, config, lambda: catalog.change_logs.has_been_read(job.name))
+    except UsageError as refused:
+        if of_tables := [one for one in waiting if not one.derived]:  # no other command follows it
+            raise waits_first(job.name, of_tables[0], live) from refused
+        raise
+    return asked
+
+
+def before_waiting(job: JobDefinition, config: JobConfig, catalog: Catalog, live: bool) -> JobConfig:
+    """The config with the tables, and derived ones, that the job has before it takes the commands that wait.
+
+    live: another runner has it. Raises UsageError for a config that is not the job's once they are taken.
+    """
+    asked = _require_as_asked(job, present(job, config), catalog, live)
+    if asked is job:
+        return config
+    had, has = from_stored(job.config), from_stored(asked.config)
+    before, after = ({one["name"]: one for one in of.tree["tables"]} for of in (had, has))
+    for name in before.keys() - after.keys():
+        config = config.with_table(before[name], had.options_by_table(name))
+    config = config.of_tables({one.name for one in config.tables} - (after.keys() - before.keys()))
+    return config.without_derived([one.name for one in config.derived]).with_derived(*had.tree.get("derived", ()))
