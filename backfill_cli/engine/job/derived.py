@@ -102,7 +102,7 @@ def changed_config(job: JobDefinition, change: Change) -> JobConfig:
             raise UsageError(said, f'set derived.target = "{before}", or begin with another table: ' + anew)
         _require_free(job, config, one)
     after = config.with_derived(*sections)
-    require_kept(config, after, change.file)
+    require_kept(job, after, change.file)
     return after
 
 

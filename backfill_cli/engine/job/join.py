@@ -11,7 +11,8 @@ from pathlib import Path
 from shlex import quote
 
 from backfill_cli.catalog import Catalog
-from backfill_cli.contracts import JobDefinition, Pinned, SinkTable, Source
+from backfill_cli.contracts import JobDefinition, SinkTable, Source
+from backfill_cli.engine.job.apart import why_none_joins, why_none_leaves
 from backfill_cli.engine.job.checks import sink_tables
 from backfill_cli.engine.job.ownership import owners_sought
 from backfill_cli.engine.job.resources import Resources
@@ -21,11 +22,9 @@ from backfill_cli.engine.staging.sample import Sampled, require_readable
 from backfill_cli.errors import Hint, UsageError, command
 from backfill_cli.model.aside import Standing
 from backfill_cli.model.change import Change
-from backfill_cli.model.position import table_of
 from backfill_cli.model.units import spell_known
 from backfill_cli.model.upstream import Pin
 
-TOPIC = "its tables are read from one topic, whose records were divided among them when it began"
 APART = "give it a job of its own: " + command("start --config FILE")
 
 
@@ -83,15 +82,7 @@ def joined(
 def require_joinable(job: JobDefinition, table: str, upstream: Source) -> None:
     """A table can join the job. Raises UsageError saying why not, and what can be done instead."""
     require_absent(job, table)
-    capabilities = upstream.capabilities
-    why = None
-    if job.strategy == "chain":
-        why = "its log is taken into a spool for the tables that it began with (strategy chain)"
-    elif not capabilities.apart:
-        why = TOPIC
-    elif isinstance(capabilities.reads, Pinned) and not _are_apart(job, capabilities.one_log):
-        why = "its tables share one log of changes, which has been read without this table"
-    if why is not None:
+    if (why := why_none_joins(job, upstream.capabilities)) is not None:
         raise UsageError(f"table {table!r} cannot join job {job.name!r}: {why}", APART)
 
 
@@ -107,12 +98,6 @@ def require_absent(job: JobDefinition, table: str) -> None:
             )
         case _:
             raise UsageError(f"job {job.name!r} has table {table!r} already", command(f"status {job.name}"))
-
-
-def _are_apart(job: JobDefinition, one_log: bool) -> bool:
-    """Whether each table has logs of its own, as their names say. one_log: what several tables have in common."""
-    tables = [one.name for one in job.tables if not one.side]
-    return not one_log and all(table_of(log, tables) is not None for log, _ in job.pin.position)
 
 
 def require_known(job: JobDefinition, table: str) -> None:
@@ -148,14 +133,7 @@ def require_own_rows(job: JobDefinition, table: str, tables: Sequence[SinkTable]
 
 def require_removable(job: JobDefinition, upstream: Source) -> None:
     """A table can leave the job. Raises UsageError saying why not, and what can be done instead."""
-    tables = [one.name for one in job.tables if not one.side]
-    owned = [log for log, _ in job.pin.position if table_of(log, tables) is not None]
-    why = None
-    if not upstream.capabilities.apart:
-        why = TOPIC
-    elif job.strategy == "chain" and owned:
-        why = "the logs of its tables are taken into one spool (strategy chain)"
-    if why is not None:
+    if (why := why_none_leaves(job, upstream.capabilities)) is not None:
         raise UsageError(f"no table can leave job {job.name!r}: {why}", _without_it(job.name))
 
 

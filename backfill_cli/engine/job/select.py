@@ -308,7 +308,7 @@ def require_same(
     now = config.fingerprint()
     found = found_in(had, now)
     if found:
-        require_kept(before, config, config.file or "job.toml")
+        require_kept(job, config, config.file or "job.toml")
         both = [table.name for table in config.tables if table.name in had["tables"]]
         parts = [one.of_tables(both).fingerprint() for one in (before, config)] if both else [had, now]
         if not found_in(*({key: part for key, part in one.items() if key != "derived"} for one in parts)):

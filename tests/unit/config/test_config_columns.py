@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from hint_typed import typed
+from sink_contract import a_table
 
 from backfill_cli.config import JobConfig, from_stored, load
+from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.job.columns import require_kept, require_used
 from backfill_cli.errors import ConfigError, UsageError
-from backfill_cli.model.position import START
+from backfill_cli.model.position import START, Position
 from backfill_cli.model.schema import field, schema_text
 from backfill_cli.model.upstream import Pin
 
@@ -20,6 +22,7 @@ name = "shop"
 [upstream]
 type = "files"
 snapshot = {{ path = "data/{{table}}", format = "parquet" }}
+{changes}
 [[tables]]
 name = "public.orders"
 key = ["id", "Day"]
@@ -56,9 +59,14 @@ def file(tmp_path: Path) -> Path:
 
 
 def config(
-    file: Path, *more: str, orders: str = "", sink: str = "duckdb", had: JobConfig | None = None
+    file: Path,
+    *more: str,
+    orders: str = "",
+    sink: str = "duckdb",
+    had: JobConfig | None = None,
+    changes: str = "",
 ) -> JobConfig:
-    file.write_text(CONFIG.format(orders=orders, sink=sink, more="".join(more)))
+    file.write_text(CONFIG.format(changes=changes, orders=orders, sink=sink, more="".join(more)))
     sections = {} if had is None else {one["name"]: one for one in had.tree["tables"]}
     return load(file, of_job=lambda name: {"shop": sections}[name])
 
@@ -99,7 +107,9 @@ def test_a_condition_of_the_table_stays(file: Path) -> None:
 
 def test_a_column_is_the_one_that_the_sinks_sql_means(file: Path) -> None:
     def kept(sink: str, *names: str) -> list[str]:
-        sections = CONFIG.format(orders="", sink=sink, more=SUMS + BY_STATUS.replace("o.day", 'o."Tax", o.STATUS'))
+        sections = CONFIG.format(
+            changes="", orders="", sink=sink, more=SUMS + BY_STATUS.replace("o.day", 'o."Tax", o.STATUS')
+        )
         file.write_text(
             sections.replace('path = "warehouse.duckdb"', 'dsn = "postgresql:///x"')
             if sink[0] == "p"
@@ -139,7 +149,7 @@ def test_a_column_that_a_job_does_not_keep_is_refused_with_the_commands_that_kee
     """tests/crash/test_kill_columns.py types them one after the other."""
     job = config(file, SUMS)
     with pytest.raises(UsageError, match="'shop' does not keep customer of table 'public") as refused:
-        require_kept(job, config(file, SUMS, BY_STATUS, had=job), "job.toml")
+        require_kept(definition(job), config(file, SUMS, BY_STATUS, had=job), "job.toml")
     with typed(refused.value) as hint:
         assert [" ".join(words) for words in hint.commands()][:4] == [
             "remove shop --derived sums --with-rows --confirm shop",
@@ -149,8 +159,26 @@ def test_a_column_that_a_job_does_not_keep_is_refused_with_the_commands_that_kee
         ]
 
 
+def definition(job: JobConfig, strategy: str = "snapshot") -> JobDefinition:
+    """Of a job of this config, whose tables have logs of their own."""
+    pin = Pin(Position.of({"public.orders": 3, "customers": 4}), None, None, ())
+    tables = tuple(a_table(name) for name in ("public.orders", "customers"))
+    return JobDefinition("shop", job.stored(), "{}", pin, "forever", strategy, tables)
+
+
+@pytest.mark.parametrize(("strategy", "epoch"), [("snapshot", ', epoch = "v"'), ("chain", "")])
+def test_a_table_that_could_not_come_back_is_not_told_to_leave(file: Path, strategy: str, epoch: str) -> None:
+    changes = 'changes = { path = "c/{table}", format = "change-feed", file_format = "json"' + epoch + " }"
+    job = config(file, SUMS, changes=changes)
+    after = config(file, SUMS, BY_STATUS, had=job, changes=changes)
+    with pytest.raises(UsageError, match="does not keep customer of table 'public") as refused:
+        require_kept(definition(job, strategy), after, "job.toml")
+    with typed(refused.value.naming("shop", with_rows=True)) as hint:
+        assert hint.commands() == [["drop", "shop", "--with-rows", "--confirm", "shop"]]
+
+
 def test_a_job_that_kept_all_of_the_table_is_another_one(file: Path) -> None:
-    file.write_text(CONFIG.format(orders="", sink="duckdb", more=SUMS).replace('keep = "columns"', ""))
+    file.write_text(CONFIG.format(changes="", orders="", sink="duckdb", more=SUMS).replace('keep = "columns"', ""))
     whole = load(file)
     assert selected(config(file, SUMS, had=whole)) == ["`id`", "`Day`", "`Status`", "`amount`"]
 
@@ -168,7 +196,7 @@ def test_a_job_that_kept_all_of_the_table_is_another_one(file: Path) -> None:
 def test_where_it_cannot_be_it_is_refused_by_name(
     file: Path, derived: str, orders: str, sink: str, more: str, said: str
 ) -> None:
-    text = CONFIG.format(orders=orders, sink=sink, more=derived + more)
+    text = CONFIG.format(changes="", orders=orders, sink=sink, more=derived + more)
     file.write_text(
         text.replace('path = "warehouse.duckdb"', 'bootstrap_servers = "b:1"') if sink == "kafka" else text
     )
@@ -184,6 +212,6 @@ def test_a_table_with_an_own_transform_goes_by_it_and_not_by_the_common_one(file
 
 
 def test_another_word_is_no_value(file: Path) -> None:
-    file.write_text(CONFIG.format(orders="", sink="duckdb", more=SUMS).replace('"columns"', '"rows"'))
+    file.write_text(CONFIG.format(changes="", orders="", sink="duckdb", more=SUMS).replace('"columns"', '"rows"'))
     with pytest.raises(ConfigError, match=re.escape("tables[0].keep: must be 'columns'")):
         load(file)
