@@ -6,6 +6,7 @@
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -126,7 +127,10 @@ def require_again(config: JobConfig, catalog: Catalog, resources: Resources, ask
     job, sink = catalog.definition(config.job.name), resources.sink
     before = before_waiting(job, config, catalog, catalog.job(job.name).live)
     require_same_strategy(job, config, resources.upstream)
-    with Resources(before, opening=resources.opening, waits=False) as was:
+    with ExitStack() as opened:
+        was = resources
+        if before is not config:
+            was = opened.enter_context(Resources(before, opening=resources.opening, waits=False))
         asking.ask(lambda: _require_as_left(job, catalog, was))
     choice, pin = _pinned(config, resources)
     with nothing_left(Path(config.job.staging)):
