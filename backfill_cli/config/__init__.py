@@ -273,7 +273,9 @@ class JobConfig:
         }
         if self.derived:  # older jobs have none, and no word of it in their fingerprints
             parts["derived"] = {
-                one.name: {"target": one.sink_name, "key": one.key, "sql": one.sql} for one in self.derived
+                one.name: {"target": one.sink_name, "key": one.key, "sql": one.sql}
+                | ({"refresh": one.refresh} if one.refresh else {})  # older ones have no word of it
+                for one in self.derived
             }
         plain: Tree = json.loads(json.dumps(parts))
         return plain

@@ -3,6 +3,8 @@
 What its SELECT may be is asked of the sink: it is SQL of that system.
 """
 
+from typing import Literal
+
 from pydantic import Field
 
 from backfill_cli.config.section import KeyColumns, Section, TableName
@@ -25,10 +27,17 @@ class DerivedSection(Section):
         default=None, description='The table in the sink, `"schema.name"` or a name. Default: its name.'
     )
 
+    refresh: Literal["full"] | None = Field(
+        default=None,
+        description='"full": each commit that changes a table that it reads runs its whole SELECT, and writes the '
+        "rows that differ. For a SELECT with FULL JOIN, subqueries in expressions, UNION, EXCEPT, LIMIT or "
+        "WITH RECURSIVE, in DuckDB and PostgreSQL. Default: only what a change reaches is computed.",
+    )
+
     @property
     def sink_name(self) -> str:
         return self.target or self.name
 
     @property
     def value(self) -> Derived:
-        return Derived(self.name, self.sink_name, tuple(self.key), self.sql)
+        return Derived(self.name, self.sink_name, tuple(self.key), self.sql, self.refresh or "")

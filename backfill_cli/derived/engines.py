@@ -17,7 +17,8 @@ class Engine:
     names have no case in letters outside ASCII either. quote: of identifiers. lenient: whether it casts a value
     in a comparison by itself, which can fail for another row. scales: whether a number has a scale of its own
     beside that of its type, and can be none. averages: whether avg of exact numbers is the quotient of their sum
-    and their count, exactly. strict: whether no comparison can fail.
+    and their count, exactly.
+    strict: whether no comparison can fail. refreshes: whether derived.refresh is taken.
     """
 
     dialect: str
@@ -34,6 +35,7 @@ class Engine:
     scales: bool = False
     averages: bool = False
     strict: bool = False
+    refreshes: bool = False
 
     def quoted(self, name: str) -> str:
         return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
@@ -68,6 +70,7 @@ ENGINES = {
         tries=True,
         types="SELECT column_type FROM (DESCRIBE {})",
         declared="SELECT column_type FROM (DESCRIBE {})",
+        refreshes=True,
     ),
     "postgres": Engine(
         "postgres",
@@ -83,6 +86,7 @@ ENGINES = {
         scales=True,
         averages=True,
         strict=True,
+        refreshes=True,
     ),
     "spark": Engine(
         "spark",

@@ -124,7 +124,20 @@ class All:
         return all(one.plain for one in self.branches)
 
 
-def computed_in(query: Select | All) -> Iterator[Select]:
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A query of which only the result's columns and the tables that it reads are known.
+
+    sums: aggregates whose floating-point value depends on the order of rows, and decides about rows.
+    """
+
+    items: tuple[Item, ...]
+    bases: tuple[Base, ...]
+    branches: tuple[Select, ...] = ()
+    sums: tuple[str, ...] = ()
+
+
+def computed_in(query: Select | All | Whole) -> Iterator[Select]:
     """The SELECTs in its FROM whose rows are not rows of theirs, each once, after those in its own FROM."""
     seen = set[int]()
     for select in all_computed(query):
@@ -133,7 +146,7 @@ def computed_in(query: Select | All) -> Iterator[Select]:
             yield select
 
 
-def all_computed(query: Select | All) -> Iterator[Select]:
+def all_computed(query: Select | All | Whole) -> Iterator[Select]:
     """The same, each as often as it is read."""
     for branch in query.branches:
         for leaf in branch.leaves:
@@ -142,7 +155,7 @@ def all_computed(query: Select | All) -> Iterator[Select]:
                 yield from (one for one in leaf.source.branches if not one.plain)
 
 
-def bases_of(query: Select | All) -> Iterator[Base]:
+def bases_of(query: Select | All | Whole) -> Iterator[Base]:
     """The tables that it reads, in the order of their first appearance."""
     seen = set()
     for base in each_base_of(query):
@@ -151,13 +164,15 @@ def bases_of(query: Select | All) -> Iterator[Base]:
             yield base
 
 
-def times_read(query: Select | All, name: str) -> int:
+def times_read(query: Select | All | Whole, name: str) -> int:
     """How many leaves, at any depth, are this base."""
     return sum(base.name == name for base in each_base_of(query))
 
 
-def each_base_of(query: Select | All) -> Iterator[Base]:
-    """The same as often as it reads them."""
+def each_base_of(query: Select | All | Whole) -> Iterator[Base]:
+    """The same as often as it reads them, or once of a `Whole`."""
+    if isinstance(query, Whole):
+        yield from query.bases
     for branch in query.branches:
         for leaf in branch.leaves:
             if isinstance(leaf.source, Base):

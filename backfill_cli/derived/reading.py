@@ -20,7 +20,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import Engine
 from backfill_cli.derived.guard import guarded
-from backfill_cli.derived.query import All, Call, Item, Leaf, Select, Values, all_computed, computed_in
+from backfill_cli.derived.query import All, Call, Item, Leaf, Select, Values, Whole, all_computed, computed_in
 from backfill_cli.errors import Hint, UsageError, in_config
 from backfill_cli.model.derived import Base, Derived
 
@@ -42,6 +42,9 @@ ORDER_FREE = frozenset(
     | {"stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"}
 )
 """Aggregates whose value does not depend on the order of rows."""
+FLOATS = frozenset({"FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"})
+ORDERED = frozenset({"sum", "avg", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"})
+"""Aggregates whose floating-point value depends, in its last digits, on the order of rows."""
 WINDOWS = frozenset({"row_number", "rank", "dense_rank"})
 """Window functions that are taken, beside these aggregates."""
 logging.getLogger("sqlglot").disabled = True
@@ -61,7 +64,7 @@ _BRACKETS = {
     TokenType.L_BRACE: TokenType.R_BRACE,
 }
 _SETS = {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT}
-_TAKEN = {
+TAKEN = {
     "expressions",
     "from_",
     "joins",
@@ -155,7 +158,7 @@ class Read:
     `computed_in`. used: how often each of these is read, by its id.
     """
 
-    query: Select | All
+    query: Select | All | Whole
     source: str
     splices: tuple[tuple[int, int, str], ...]
     computed: tuple[Select, ...]
@@ -172,14 +175,14 @@ class Read:
 
 def read(derived: Derived, bases: Sequence[Base], engine: Engine) -> Read:
     """Raises UsageError, which names the derived table and the piece of SQL, for what cannot be kept exact."""
-    return _Reader(derived, bases, engine).read()
+    return Reader(derived, bases, engine).read()
 
 
 _Scope = Mapping[str, Select | All]
 """What a name in FROM can mean besides a table: the queries of WITH, by name."""
 
 
-class _Reader:
+class Reader:
     def __init__(self, derived: Derived, bases: Sequence[Base], engine: Engine) -> None:
         self.derived, self.bases, self.engine = derived, bases, engine
         self.text = derived.sql
@@ -203,7 +206,7 @@ class _Reader:
         self.text = self.text[: tokens[-1].end + 1]
         self.closing = self._brackets()
         self._whole()
-        query = self.query(0, len(tokens), {})
+        query: Select | All | Whole = self.query(0, len(tokens), {})
         used = Counter(map(id, all_computed(query)))
         return Read(query, self.text, tuple(self.splices), tuple(computed_in(query)), used)
 
@@ -219,21 +222,21 @@ class _Reader:
     def _whole(self) -> None:
         """What is refused wherever it stands."""
         tree = self._tree(0, len(self.tokens))
-        if not isinstance(tree, (exp.Select, exp.Union)):
+        if not isinstance(tree, (exp.Select, exp.SetOperation)):
             self.refuse(f"no SELECT but {self.piece(0, len(self.tokens))}", "write one query in derived.sql")
         for node in tree.walk():
             if isinstance(node, _OF_THE_MOMENT) or (
-                isinstance(node, (exp.Anonymous, exp.Func)) and _called(node) in MOMENT
+                isinstance(node, (exp.Anonymous, exp.Func)) and function_of(node) in MOMENT
             ):
-                self.moment(_called(node))
+                self.moment(function_of(node))
             if isinstance(node, (exp.Limit, exp.Offset, exp.Fetch)):
-                self.refuse(f"{node.key.upper()}: which rows it keeps is not settled by a change alone", KEEP_ALL)
+                self._limited(node)
             if isinstance(node, exp.TableSample):
                 self.refuse("a sample is other rows each time", KEEP_ALL)
             if isinstance(node, (exp.Lateral, exp.Unnest, exp.Pivot, exp.MatchRecognize, exp.Explode)):
                 self.refuse(f"{node.key.upper()} in {_sql(node, self.engine)}", MAKE_COLUMN)
-            if isinstance(node, exp.Func) and _called(node) in SETS:
-                self.refuse(f"{_called(node)}: it makes several rows of one", MAKE_COLUMN)
+            if isinstance(node, exp.Func) and function_of(node) in SETS:
+                self.refuse(f"{function_of(node)}: it makes several rows of one", MAKE_COLUMN)
             if isinstance(node, (exp.Placeholder, exp.Parameter, exp.Columns, exp.PositionalColumn)):
                 self.refuse(f"{_sql(node, self.engine)}: columns are named", "name each column")
             if isinstance(node, exp.Identifier) and own.is_own(node.name):
@@ -250,6 +253,12 @@ class _Reader:
                 if before.token_type in _STRINGS and token.token_type in _STRINGS:
                     what = f"{before.text!r} {token.text!r}: a text in two pieces, which can tell a moment"
                     self.refuse(what, "write it as one text")
+
+    def _limited(self, node: exp.Expr) -> None:
+        self.refuse(
+            f"{node.key.upper()}: which rows it keeps is not settled by a change alone",
+            or_refreshed(KEEP_ALL, self.engine),
+        )
 
     def moment(self, name: str) -> NoReturn:
         self.refuse(f"{name}: its value is of the moment or of the session, not of the rows", OF_ROWS)
@@ -293,7 +302,7 @@ class _Reader:
 
     # -- queries
 
-    def query(self, start: int, end: int, scope: _Scope) -> Select | All:
+    def query(self, start: int, end: int, scope: _Scope) -> Any:
         if self.tokens[start].token_type == TokenType.WITH:
             start, scope = self.with_(start, end, scope)
         cuts = [at for at in self.flat(start, end) if self.tokens[at].token_type in _SETS]
@@ -307,7 +316,7 @@ class _Reader:
                     what = self.tokens[cut].text.upper()
                     self.refuse(
                         f"{what}: a row's reach is not that of one of its parts",
-                        "write UNION ALL, or make each part a [[derived]] of its own",
+                        or_refreshed("write UNION ALL, or make each part a [[derived]] of its own", self.engine),
                     )
                 at = cut + 2
         if len({len(one.items) for one in branches}) > 1:
@@ -320,7 +329,10 @@ class _Reader:
         """The place after WITH, and the scope with its queries."""
         at += 1
         if self.tokens[at].text.upper() == "RECURSIVE" or self.tokens[at].token_type == TokenType.RECURSIVE:
-            self.refuse("WITH RECURSIVE: how far a change reaches is known only by running it", MAKE_COLUMN)
+            self.refuse(
+                "WITH RECURSIVE: how far a change reaches is known only by running it",
+                or_refreshed(MAKE_COLUMN, self.engine),
+            )
         while True:
             name = self.identifier(at)
             opened = next(one for one in range(at + 1, end) if self.tokens[one].token_type == TokenType.L_PAREN)
@@ -352,7 +364,7 @@ class _Reader:
         if not isinstance(tree, exp.Select):
             self.unclear(start, end)
         for name, value in tree.args.items():
-            if value and name not in _TAKEN:
+            if value and name not in TAKEN:
                 self.refuse(f"{name.strip('_').upper()} in {self.shown(start, end)}", "leave it out")
         if tree.args.get("kind") or tree.args.get("hint"):
             self.refuse(f"{self.shown(start, start + 2)}", "leave it out")
@@ -466,7 +478,7 @@ class _Reader:
         if side == "FULL":
             self.refuse(
                 "FULL JOIN: a row that comes takes away rows of both sides",
-                "write LEFT JOIN, or UNION ALL of two queries",
+                or_refreshed("write LEFT JOIN, or UNION ALL of two queries", self.engine),
             )
         if join.args.get("method") or kind not in ("", "INNER", "CROSS", "OUTER") or join.args.get("global_"):
             what = " ".join(filter(None, [str(join.args.get("method") or "").upper(), kind]))
@@ -626,12 +638,7 @@ class _Reader:
         return name, " " + self.piece(begin, at), tuple(columns)
 
     def _base(self, parts: Sequence[str], said: str) -> Base:
-        whole = ".".join(parts)
-        found = [
-            base
-            for base in self.bases
-            if any(whole in (self._folded(name), self.engine.name(name, False)) for name in base.names)
-        ]
+        found = self._matching(parts)
         if not found:
             known = ", ".join(sorted(base.names[0] for base in self.bases))
             self.refuse(
@@ -641,6 +648,15 @@ class _Reader:
             names = ", ".join(base.names[0] for base in found)
             self.refuse(f"{said} can be each of {names}", "write its full name")
         return found[0]
+
+    def _matching(self, parts: Sequence[str]) -> list[Base]:
+        """The tables that a name in FROM can mean."""
+        whole = ".".join(parts)
+        return [
+            base
+            for base in self.bases
+            if any(whole in (self._folded(name), self.engine.name(name, False)) for name in base.names)
+        ]
 
     # -- items
 
@@ -702,7 +718,7 @@ class _Reader:
                 limit = f" {self.piece(close + 1, last + 1)}"
             span = token.start - first, self.tokens[last].end + 1 - first
             found.append(Call(name, *span, self.piece(at + 2, close), limit))
-        same = sorted(one.name for one in found) == sorted(map(_called, aggregates))
+        same = sorted(one.name for one in found) == sorted(map(function_of, aggregates))
         return tuple(found) if same else None
 
     def _star(self, begin: int, stop: int, node: exp.Expr, leaves: Sequence[Leaf]) -> Iterator[Item]:
@@ -733,20 +749,24 @@ class _Reader:
             ):
                 self.refuse(
                     f"{_sql(one, self.engine)}: a subquery in an expression",
-                    "join what it reads; or make it a [[derived]] of its own, and join that one",
+                    or_refreshed(
+                        "join what it reads; or make it a [[derived]] of its own, and join that one", self.engine
+                    ),
                 )
 
     def _judge(self, tree: exp.Expr) -> None:
         """Raises for an aggregate or window whose value depends on the order of rows."""
         for one in _aggregates(tree):
-            called = _called(one)
-            if called not in ORDER_FREE:
+            called = function_of(one)
+            if called == "grouping":
+                self._sets_of_groups(one)
+            elif called not in ORDER_FREE:
                 self.refuse(
                     f"{_sql(one, self.engine)}: its value depends on the order of rows",
                     "use one of " + ", ".join(sorted(ORDER_FREE - {"count_star", "every"})),
                 )
         for window in tree.find_all(exp.Window):
-            called = _called(window.this)
+            called = function_of(window.this)
             if called not in WINDOWS | ORDER_FREE or window.args.get("spec"):
                 self.refuse(
                     f"{_sql(window, self.engine)}: this window is not taken",
@@ -784,7 +804,7 @@ class _Reader:
                 [one.this for one in order.expressions] if order else [], once_per, made, "DISTINCT ON", lenient
             )
         for window in windows:
-            if _called(window.this) == "row_number":
+            if function_of(window.this) == "row_number":
                 order = window.args.get("order")
                 by = [one.this for one in order.expressions] if order else []
                 self._total(by, window.args.get("partition_by") or (), made, "row_number()", lenient)
@@ -840,13 +860,16 @@ class _Reader:
         if any(value for name, value in group.args.items() if name != "expressions") or any(
             isinstance(one, (exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple)) for one in group.expressions
         ):
-            self.refuse(
-                f"{_sql(group, self.engine)}: several sets of groups",
-                "write a query for each, joined by UNION ALL",
-            )
+            self._sets_of_groups(group)
         if not group.expressions:
             self.refuse("GROUP BY without a column", "leave GROUP BY out")
         return tuple(self._output(one, made, lenient) for one in group.expressions)
+
+    def _sets_of_groups(self, node: exp.Expr) -> None:
+        self.refuse(
+            f"{_sql(node, self.engine)}: several sets of groups",
+            or_refreshed("write a query for each, joined by UNION ALL", self.engine),
+        )
 
     def _output(self, node: exp.Expr, made: Select, lenient: "_Columns") -> exp.Expr:
         """What an expression of GROUP BY or DISTINCT ON stands for: a column's number is that column."""
@@ -878,6 +901,11 @@ MAKE_COLUMN = "let the upstream, or the table's transform, make columns of it"
 OF_ROWS = "use a column of the rows, and compare it with the time where the table is queried"
 
 
+def or_refreshed(hint: str, engine: Engine) -> str:
+    """The hint, and the option by which a SELECT of no known reach is taken."""
+    return f'{hint}; or set derived.refresh = "full"' if engine.refreshes else hint
+
+
 def refusal(name: str, what: str, hint: Hint | str) -> UsageError:
     hint = in_config(hint)
     return UsageError(f"derived table {name!r}: {what}", hint)
@@ -887,7 +915,7 @@ class _Columns:
     """What a column's name stands for. outputs: those of the SELECT, where its clauses can name them."""
 
     def __init__(
-        self, leaves: Sequence[Leaf], reader: _Reader, outputs: Mapping[str, exp.Expr] | None = None
+        self, leaves: Sequence[Leaf], reader: Reader, outputs: Mapping[str, exp.Expr] | None = None
     ) -> None:
         self.leaves, self.reader, self.outputs = leaves, reader, outputs
 
@@ -1008,10 +1036,10 @@ _CALLED = {
 """The parser's names of functions that SQL calls otherwise."""
 
 
-def _called(node: exp.Expr) -> str:
+def function_of(node: exp.Expr) -> str:
     """The name of a function, as far as the parser tells it."""
     if isinstance(node, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)):
-        return _called(node.this)
+        return function_of(node.this)
     if isinstance(node, exp.Anonymous):
         return node.name.lower()
     if isinstance(node, exp.Func):
@@ -1038,7 +1066,7 @@ def _first(qualify: exp.Expr | None, made: Select) -> tuple[exp.Expr, ...] | Non
     if (
         isinstance(test, exp.EQ)
         and isinstance(test.left, exp.Window)
-        and _called(test.left.this) == "row_number"
+        and function_of(test.left.this) == "row_number"
         and isinstance(test.right, exp.Literal)
         and test.right.name == "1"
     ):

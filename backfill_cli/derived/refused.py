@@ -75,7 +75,11 @@ def or_leaves(job: str, refusal: BadData) -> BadData:
 
 
 def twice_in(name: str, key: Sequence[str], twice: Sequence[tuple[str, int]]) -> BadData:
-    """Rows of a derived table that share a key."""
+    """Rows of a derived table that share a key; without one, all of them."""
+    if not key:
+        ((_, rows),) = twice
+        said = f"derived table {name!r}: its SELECT has {rows} rows, and without a key it is one row"
+        return BadData(said, "name a derived.key that tells them apart").of(name)
     listed = "; ".join(f"({values}) {count} times" for values, count in twice)
     return BadData(
         f"derived table {name!r}: its key ({', '.join(key)}) has duplicates: {listed}",

@@ -12,9 +12,10 @@ from sqlglot import exp
 from backfill_cli.contracts import own
 from backfill_cli.derived.engines import ENGINES, Engine
 from backfill_cli.derived.guard import guarded
-from backfill_cli.derived.query import All, Item, Leaf, Select, bases_of, missing_leaves
+from backfill_cli.derived.query import All, Item, Leaf, Select, Whole, bases_of, missing_leaves
 from backfill_cli.derived.reach import MAX_MISSING, Changes, Groups, Reach, outer_joins
-from backfill_cli.derived.reading import MAKE_COLUMN, Read, one_per, read, refusal
+from backfill_cli.derived.reading import MAKE_COLUMN, Read, one_per, or_refreshed, read, refusal
+from backfill_cli.derived.whole import WholeReader
 from backfill_cli.model.derived import Base, Derived
 
 Nulls = Sequence[bool] | None
@@ -48,6 +49,11 @@ class Maintained:
         return len(self._read.query.branches) > 1
 
     @property
+    def refreshed(self) -> bool:
+        """Whether it is computed whole by each commit that changes what it reads."""
+        return isinstance(self._read.query, Whole)
+
+    @property
     def computed(self) -> tuple[Select, ...]:
         """SELECTs in FROM with groups, DISTINCT or windows, each after those in its own FROM."""
         return self._read.computed
@@ -73,7 +79,7 @@ class Maintained:
         ]
 
     @property
-    def query(self) -> Select | All:
+    def query(self) -> Select | All | Whole:
         return self._read.query
 
     @property
@@ -243,8 +249,11 @@ def _typed(expressions: Sequence[str], types: Sequence[str]) -> Sequence[str]:
 def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintained:
     """Raises UsageError for what cannot be kept exact. system: the sink's type."""
     engine = ENGINES[system]
+    if derived.refresh:
+        return _refreshed(derived, bases, engine)
     found = read(derived, bases, engine)
     query = found.query
+    assert not isinstance(query, Whole)
     columns = tuple(item.name for item in query.items)
     key = tuple(engine.name(name, True) for name in derived.key)
     _require_key(derived, key, columns)
@@ -252,13 +261,15 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
     for branch in query.branches:
         if branch.one_row and not one_row:
             raise refusal(
-                derived.name, "UNION ALL of one row of aggregates", "make that part a [[derived]] of its own"
+                derived.name,
+                "UNION ALL of one row of aggregates",
+                or_refreshed("make that part a [[derived]] of its own", engine),
             )
         if outer_joins(branch) > MAX_MISSING:
             raise refusal(
                 derived.name,
                 f"more than {MAX_MISSING} outer joins in one SELECT and the queries in its FROM",
-                "make some of them a [[derived]] of their own, and join that one",
+                or_refreshed("make some of them a [[derived]] of their own, and join that one", engine),
             )
     pushed = (
         ()
@@ -273,7 +284,9 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
         raise refusal(
             derived.name,
             f"no column of its key {list(derived.key)} is known before rows are grouped",
-            "have an expression of GROUP BY, or of PARTITION BY, in its key as it stands there",
+            or_refreshed(
+                "have an expression of GROUP BY, or of PARTITION BY, in its key as it stands there", engine
+            ),
         )
     for one in pushed:
         for branch in query.branches:
@@ -281,13 +294,30 @@ def maintained(derived: Derived, bases: Sequence[Base], system: str) -> Maintain
                 raise refusal(
                     derived.name,
                     f"key column {one!r}: {item.text} can fail for rows that the SELECT leaves out",
-                    MAKE_COLUMN,
+                    or_refreshed(MAKE_COLUMN, engine),
                 )
     reads = tuple(base.name for base in bases_of(query))
     if not reads:
         raise refusal(derived.name, "it reads no table of the job", "read one FROM the job's tables")
     unique = isinstance(query, Select) and one_per(query, [query.items[columns.index(one)].tree for one in key])
     return Maintained(derived, engine, reads, found.spliced(), columns, pushed, unique, found)
+
+
+def _refreshed(derived: Derived, bases: Sequence[Base], engine: Engine) -> Maintained:
+    if not engine.refreshes:
+        raise refusal(
+            derived.name,
+            f'refresh = "{derived.refresh}": lakes keep only what is computed by changed rows',
+            "leave derived.refresh out",
+        )
+    found = WholeReader(derived, bases, engine).read()
+    columns = tuple(item.name for item in found.query.items)
+    key = tuple(engine.name(name, True) for name in derived.key)
+    _require_key(derived, key, columns)
+    reads = tuple(base.name for base in bases_of(found.query))
+    if not reads:
+        raise refusal(derived.name, "it reads no table of the job", "read one FROM the job's tables")
+    return Maintained(derived, engine, reads, found.spliced(), columns, key, False, found)
 
 
 def _require_key(derived: Derived, key: Sequence[str], columns: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from backfill_cli.derived.contributions import WHOLE, bare, is_key
 from backfill_cli.derived.engines import Engine
 from backfill_cli.derived.query import Item, Select
 from backfill_cli.derived.reach import Reach
-from backfill_cli.derived.shown import FLOATS, ORDERED
+from backfill_cli.derived.reading import FLOATS, ORDERED
 
 _AVERAGED = {
     "duckdb": (WHOLE - {"hugeint", "uhugeint"}, 18),

@@ -5,24 +5,25 @@ from collections.abc import Iterator, Mapping
 from sqlglot import exp
 
 from backfill_cli.derived.contributions import Contributions
-from backfill_cli.derived.query import All, Select
+from backfill_cli.derived.query import All, Select, bases_of
+from backfill_cli.derived.reading import FLOATS, ORDERED
 from backfill_cli.derived.rows import Maintained
 from backfill_cli.model.derived import Base
 from backfill_cli.model.reports import ReadByDerived
 
-FLOATS = frozenset({"FLOAT", "DOUBLE", "REAL", "DOUBLE PRECISION"})
-ORDERED = frozenset({"sum", "avg", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp"})
-"""Aggregates whose floating-point value depends, in its last digits, on the order of rows."""
-
 
 def reads_of(one: Maintained) -> tuple[ReadByDerived, ...]:
     """Each table by each name that the SELECT gives it, in order."""
+    if one.refreshed:
+        return tuple(ReadByDerived(base.name, base.names[0], ()) for base in bases_of(one.query))
     found = (told for branch in one.query.branches for told in _reads(branch, _columns_of_keys(one, branch)))
     return tuple(dict.fromkeys(found))
 
 
 def found_by(one: Maintained) -> tuple[str, ...]:
-    """Columns of its key by which its rows are computed again."""
+    """Columns of its key by which its rows are computed again; none where all are."""
+    if one.refreshed:
+        return ()
     return tuple(name for name in one.derived.key if one.engine.name(name, True) in one.pushed)
 
 
@@ -110,6 +111,8 @@ def _equal(select: Select) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
 
 def notes_of(one: Maintained, types: Mapping[str, str], added: Contributions | str) -> tuple[str, ...]:
     """types: of its columns, as the database writes them. added: what it is kept by, or why it is not."""
+    if one.refreshed:
+        return ("each commit that changes a table that it reads runs its whole SELECT and writes what differs",)
     notes = []
     row = "its row is" if not one.pushed else "the groups that a change reaches are"
     if not isinstance(added, str):

@@ -11,18 +11,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """target: as of a table. key: columns of the result; none: it is one row. sql: the SELECT as written."""
+    """target: as of a table. key: columns of the result; none: it is one row. sql: the SELECT as written.
+
+    refresh: "full": computed whole by each commit that changes what it reads; "": row by row.
+    """
 
     name: str
     target: str
     key: tuple[str, ...]
     sql: str
+    refresh: str = ""
 
     @staticmethod
     def read(told: Mapping[str, Any]) -> "Derived":
         """From a section of the config."""
         name = told["name"]
-        return Derived(name, told.get("target") or name, tuple(told.get("key") or ()), told["sql"])
+        refresh = told.get("refresh") or ""
+        return Derived(name, told.get("target") or name, tuple(told.get("key") or ()), told["sql"], refresh)
 
 
 @dataclass(frozen=True, slots=True)

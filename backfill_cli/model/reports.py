@@ -114,8 +114,9 @@ class ReadByDerived:
 class PlannedDerived:
     """One derived table. columns: (name, type) as the sink's engine has them. reads: in the order of its SELECT.
 
-    found_by: columns of the key by which its rows are computed again; empty if it is one row. notes: what to know
-    of it, a sentence each.
+    found_by: columns of the key by which its rows are computed again; empty if it is one row, or refresh says so.
+    notes: what to know of it, a sentence each. refresh: "full" if each commit that changes what it reads computes
+    all of it; None: what a change reaches.
     """
 
     name: str
@@ -125,6 +126,7 @@ class PlannedDerived:
     reads: tuple[ReadByDerived, ...]
     found_by: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    refresh: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

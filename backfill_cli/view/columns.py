@@ -49,13 +49,16 @@ def derived_lines(table: PlannedDerived) -> list[str]:
     """
     name = table.name if table.name == table.target else f"{table.name} → {table.target}"
     key = f"key {', '.join(table.key)}" if table.key else "one row"
+    if table.refresh is not None:
+        key += f'; refresh = "{table.refresh}"'
     lines = [f"derived table {name}: a SELECT; {key}", *_lines(table.columns, {}), "  a change reaches its rows:"]
     names = [one.table for one in table.reads]
     called = [
         ", ".join(f"{one.named}.{column}" for column in one.by) if one.by else f"all of {one.named}"
         for one in table.reads
     ]
-    to, last = ", ".join(table.found_by) or "its one row", len(names) - 1
+    every = "all of its rows" if table.key else "its one row"
+    to, last = ", ".join(table.found_by) or every, len(names) - 1
     left, right = max(map(len, names)), max(map(len, called))
     for at, (read, by) in enumerate(zip(names, called, strict=True)):
         joint = "" if not last else "─┐" if at == 0 else "─┤" if at < last else "─┴"

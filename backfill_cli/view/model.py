@@ -159,7 +159,8 @@ class DerivedView:
     until then it does not exist, or has its old rows. filling: how far it is, where that takes several commits.
 
     waits_for_snapshot: no commit fills it before the snapshot is read. waits_for: derived tables that are being
-    filled by several commits, before it. key: empty if it is one row.
+    filled by several commits, before it. key: empty if it is one row. refresh: "full" if each commit that changes
+    what it reads computes all of it; None: what a change reaches.
     """
 
     name: str
@@ -169,6 +170,7 @@ class DerivedView:
     filling: Filling | None = None
     waits_for_snapshot: bool = False
     waits_for: Sequence[str] = ()
+    refresh: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +422,7 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
             filling.get(one.name),
             waits_for_snapshot=waits and not begun,
             waits_for=tuple(other.name for other in row.derived if waits and other.name in filling),
+            refresh=one.refresh or None,
         )
 
     return tuple(map(view, row.derived))
@@ -440,7 +443,7 @@ def spell_derived(one: DerivedView) -> str:
     """`revenue → main.revenue: equals its SELECT at each commit`."""
     name = one.name if one.name == one.target else f"{one.name} → {one.target}"
     if one.filled:
-        return f"{name}: equals its SELECT at each commit"
+        return f"{name}: equals its SELECT at each commit" + ", computed whole" * (one.refresh is not None)
     if (how := one.filling) is not None:
         rows = f"about {how.rows * how.done // how.ranges:,} of {how.rows:,} rows of {how.table}"
         return f"{name}: being filled: {how.done} of {how.ranges} ranges, {rows}"

@@ -19,6 +19,7 @@ from duckdb_processes import (
 )
 from filling_contract import FillingContract
 from hint_typed import typed
+from refreshed_contract import RefreshedContract
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows, schema_json
 
 from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, Transient, UsageError
@@ -36,8 +37,9 @@ def read_file(path: Path, target: str) -> list[Row]:
         return con.sql(f"SELECT * FROM {target} ORDER BY id").to_arrow_table().to_pylist()
 
 
-class TestDuckDBSink(SinkContract, SqlDerivedContract, FillingContract):
+class TestDuckDBSink(SinkContract, SqlDerivedContract, FillingContract, RefreshedContract):
     volatile = "current_transaction_id()"
+    place = "rowid"
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:

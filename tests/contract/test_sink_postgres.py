@@ -19,6 +19,7 @@ from postgres import Server
 from postgres_database import Database, database
 from postgres_sink import all_tables, begun, commit_in_a_child, losing_the_answer, read_table, sink_of
 from postgres_trouble import at, end_sessions, files_of_at_most, held_up, own_server, until
+from refreshed_contract import RefreshedContract
 from sink_contract import Epochs, Read, SinkContract, a_table, rows
 from sink_epochs import stage
 
@@ -35,8 +36,9 @@ from backfill_cli.sinks.postgres.state import State
 SIDE_TABLES = {f"_backfill_{name}" for name in ("markers", "owners", "jobs", "splits")}
 
 
-class TestPostgresSink(SinkContract, SqlDerivedContract, FillingContract):
+class TestPostgresSink(SinkContract, SqlDerivedContract, FillingContract, RefreshedContract):
     volatile = "pg_notification_queue_usage()"
+    place = "ctid"
 
     @pytest.fixture
     def db(self, postgres: Server) -> Iterator[Database]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from backfill_cli.catalog import Catalog
 
 FILES, ROWS, CHANGE_FILES, CHANGES = 3, 2_000, 6, 100
 
-CONFIG = """
+CONFIG = '''
 [job]
 name = "crash"
 [upstream]
@@ -36,6 +37,14 @@ key = ["id"]
 name = "by_digit"
 key = ["digit"]
 sql = "SELECT v % 10 AS digit, count(*) AS n, sum(v) AS total, max(id) AS last FROM t GROUP BY 1"
+[[derived]]
+name = "alone"
+key = ["id"]
+refresh = "full"
+sql = """
+  SELECT a.id, a.v FROM t AS a
+  WHERE NOT EXISTS (SELECT * FROM t AS b WHERE b.v % 1999 = a.v % 1999 AND b.id <> a.id)
+"""
 [sink]
 type = "duckdb"
 path = "sink.duckdb"
@@ -45,7 +54,7 @@ interval = "200ms"
 rate = 8000
 [spark]
 master = "local[2]"
-"""
+'''
 
 LOOP_POINTS = (
     "table-staged:3",  # after the two of the sample
@@ -153,6 +162,13 @@ def derived(folder: Path) -> dict[int, tuple[int, int, int]]:
     return {digit: (n, int(total), last) for digit, n, total, last in found}
 
 
+def alone(folder: Path) -> dict[int, int]:
+    with duckdb.connect(str(folder / "sink.duckdb"), read_only=True) as db:
+        found = db.execute("SELECT id, v FROM alone").fetchall()
+    assert len(found) == len(dict(found)), "a key stands twice"
+    return dict(found)
+
+
 def start_killed(folder: Path, failpoint: str) -> None:
     run = backfill(folder, "start", "--config", "job.toml", "--until", "caught-up", failpoint=failpoint)
     assert run.returncode == -signal.SIGKILL, run.stderr
@@ -163,6 +179,8 @@ def resume_to_the_end(folder: Path, expected: dict[int, int]) -> None:
     assert run.returncode == 0, run.stderr
     assert held(folder) == expected
     assert derived(folder) == by_digit(expected)
+    times = Counter(value % 1_999 for value in expected.values())
+    assert alone(folder) == {key: value for key, value in expected.items() if times[value % 1_999] == 1}
 
 
 def test_a_job_killed_at_every_durable_step_in_turn_resumes_to_the_upstream(tmp_path: Path) -> None:

@@ -92,7 +92,9 @@ def changed_config(job: JobDefinition, change: Change) -> JobConfig:
         without = "leave it out: " + command(rest) + "; " if others else Hint()
         raise UsageError(said, without + "to fill it anew: " + verify)
     if held and not change.again:
-        said = f"job {job.name!r} has derived table {next(iter(held))!r}, with another SELECT, key or target"
+        said = (
+            f"job {job.name!r} has derived table {next(iter(held))!r}, with another SELECT, key, target or refresh"
+        )
         raise UsageError(said, "to have the new one take its place: " + command(f"{add} --replace"))
     for one in wanted:
         if one.name in held and (before := held[one.name].target) != one.target:

@@ -1,7 +1,7 @@
 """Derived tables in the DuckDB file."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ DEARER, READ_AGAIN = 0.1, 2.0
 """What a fill by ranges may read beside one SELECT: how many rows of other tables again, of all rows; and how
 often it may read a part of the table whose ranges are taken, mostly the column alone.
 """
+_WHOLE_DIGITS = 18
+"""Of the decimals of which it makes an average by whole numbers."""
 _OF_SESSION = {"getvariable", "in_search_path", "current_setting"}
 _MACROS = frozenset(
     {"nullif", "if", "fdiv", "fmod", "split_part", "array_to_string", "days_in_month", "date_add"}
@@ -92,6 +94,12 @@ class DuckDBDerives(SqlDerives[State]):
                 yield name, Calls.MORE
             else:
                 yield name, Calls.ARGUMENTS
+
+    def scanned(self, state: State, select: str) -> set[str]:
+        return {name for one, name in _planned(state, select) if one == "table"}
+
+    def summing_floats(self, state: State, select: str) -> set[str]:
+        return {name for one, name in _planned(state, select) if one == "floats"}
 
     def peculiar(self, state: State, target: Target) -> str:
         """As DuckDB writes the table, beside how it writes one of its names and types alone."""
@@ -196,3 +204,30 @@ def _calls(tree: Any, table: bool) -> Iterator[tuple[str, bool]]:
     elif isinstance(tree, list):
         for one in tree:
             yield from _calls(one, table)
+
+
+def _planned(state: State, select: str) -> Iterator[tuple[str, str]]:
+    """("table", what a SELECT's plan reads), ("floats", an aggregate that it calls of floating-point numbers)."""
+    plan = json.loads(state.con.rows("SELECT json_serialize_plan($1)", select)[0][0])
+    if plan["error"]:
+        yield "table", str(plan.get("error_message", plan.get("error_type")))
+        return
+    left = [plan["plans"]]
+    while left:
+        tree = left.pop()
+        if isinstance(tree, list):
+            left += tree
+        elif isinstance(tree, dict):
+            left += tree.values()
+            if tree.get("type") == "LOGICAL_GET":
+                yield "table", (tree.get("function_data") or {}).get("table") or str(tree["qname"])
+            if tree.get("expression_class") in ("BOUND_AGGREGATE", "BOUND_WINDOW") and tree.get("qname"):
+                name = tree["qname"]["path"][-1]
+                if any(_adds_up_floats(name, one) for one in tree["arguments"]):
+                    yield "floats", name
+
+
+def _adds_up_floats(name: str, kind: Mapping[str, Any]) -> bool:
+    """Whether an aggregate of this type of argument adds floating-point numbers."""
+    large = kind["id"] in ("HUGEINT", "UHUGEINT") or (kind["type_info"] or {}).get("width", 0) > _WHOLE_DIGITS
+    return kind["id"] in ("FLOAT", "DOUBLE") or (name == "avg" and large)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import SinkTable, derived_table, own
 from backfill_cli.model.derived import Derived
@@ -109,20 +109,19 @@ class PostgresDerives(SqlDerives[State]):
 
     def called(self, state: State, select: str) -> Iterator[tuple[str, Calls]]:
         """As the rule of a view has them, by number: no name is looked up twice."""
-        view = own.DERIVED
-        state.con.run(f"CREATE TEMPORARY VIEW {view} AS {select}")
-        found = state.con.rows(
+        found = _of_view(
+            state,
+            select,
             "SELECT DISTINCT p.proname::text, p.prokind::text, p.provolatile::text, p.proretset, p.oid < 16384 "
             "FROM (SELECT one[1] AS what, one[2]::oid AS id FROM pg_catalog.pg_rewrite, "
             "pg_catalog.regexp_matches(ev_action::text, "
             "':(funcid|aggfnoid|winfnoid|opno|resulttype) ([0-9]+)', 'g') AS one "
-            f"WHERE ev_class = '{view}'::regclass) AS used "
+            "WHERE ev_class = $1::regclass) AS used "
             "LEFT JOIN pg_catalog.pg_operator AS o ON what = 'opno' AND o.oid = id "
             "LEFT JOIN pg_catalog.pg_type AS t ON what = 'resulttype' AND t.oid = id "
             "JOIN pg_catalog.pg_proc AS p ON p.oid = "
-            "CASE what WHEN 'opno' THEN o.oprcode WHEN 'resulttype' THEN t.typinput ELSE id END"
+            "CASE what WHEN 'opno' THEN o.oprcode WHEN 'resulttype' THEN t.typinput ELSE id END",
         )
-        state.con.run(f"DROP VIEW {view}")
         for name, kind, volatility, several, built_in in found:
             if kind in ("a", "w"):
                 yield name, Calls.ROWS if built_in else Calls.FOREIGN_ROWS
@@ -132,6 +131,29 @@ class PostgresDerives(SqlDerives[State]):
                 yield name, Calls.MORE
             else:
                 yield name, Calls.ARGUMENTS
+
+    def scanned(self, state: State, select: str) -> set[str]:
+        """What a view of it depends on."""
+        found = _of_view(
+            state,
+            select,
+            "SELECT DISTINCT c.relname::text FROM pg_catalog.pg_rewrite AS r JOIN pg_catalog.pg_depend AS d "
+            "ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = r.oid "
+            "AND d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid <> r.ev_class "
+            "JOIN pg_catalog.pg_class AS c ON c.oid = d.refobjid WHERE r.ev_class = $1::regclass",
+        )
+        return {name for (name,) in found}
+
+    def summing_floats(self, state: State, select: str) -> set[str]:
+        found = _of_view(
+            state,
+            select,
+            "SELECT DISTINCT p.proname::text FROM pg_catalog.pg_rewrite, pg_catalog.regexp_matches("
+            "ev_action::text, ':(aggfnoid|winfnoid) ([0-9]+)', 'g') AS one JOIN pg_catalog.pg_proc AS p "
+            "ON p.oid = one[2]::oid WHERE ev_class = $1::regclass "
+            "AND p.proargtypes::oid[] && ARRAY['real'::regtype, 'double precision'::regtype]::oid[]",
+        )
+        return {name for (name,) in found}
 
     def peculiar(self, state: State, target: Target) -> str:
         found = state.con.rows(_PECULIAR, target.sql)
@@ -251,3 +273,11 @@ class PostgresDerives(SqlDerives[State]):
             return None
         state = sqlstate_of(exc)
         return message_of(exc) if state.startswith(_OF_THE_SELECT) and state != _FORBIDDEN else None
+
+
+def _of_view(state: State, select: str, question: str) -> list[tuple[Any, ...]]:
+    """What the catalog says of a view of this SELECT. question: SQL; $1: the view's name."""
+    state.con.run(f"CREATE TEMPORARY VIEW {own.DERIVED} AS {select}")
+    found = state.con.rows(question, own.DERIVED)
+    state.con.run(f"DROP VIEW {own.DERIVED}")
+    return found

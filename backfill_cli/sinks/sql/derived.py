@@ -130,6 +130,14 @@ class SqlDerives(Derives, Generic[S]):
         """The functions that a SELECT calls, as the database resolves them; every one, operators too."""
 
     @abstractmethod
+    def scanned(self, state: S, select: str) -> set[str]:
+        """The names of the tables that the database reads for a SELECT, and of whatever else it reads."""
+
+    @abstractmethod
+    def summing_floats(self, state: S, select: str) -> set[str]:
+        """The aggregates that a SELECT calls of floating-point numbers."""
+
+    @abstractmethod
     def peculiar(self, state: S, target: Target) -> str:
         """What a table has that no list of names and types tells, and that can refuse a row or take two values for
         equal: a constraint, a collation, …; "" for nothing.
@@ -219,6 +227,7 @@ class SqlDerives(Derives, Generic[S]):
                 self._require_steady(state, one)
                 self._require_plain(state, one, name)
                 self._require_settled(state, one)
+                self._require_seen(state, one)
                 kept[one.derived.name] = added = self._rehearse(state, one, name, bases)
                 planned[one.derived.name] = self._planned(one, self.columns(state, name), added)
                 bases.append(one.base((one.derived.name,), name))
@@ -252,6 +261,7 @@ class SqlDerives(Derives, Generic[S]):
         return PlannedDerived(
             *(derived.name, derived.target, derived.key, columns, reads_of(one), found_by(one)),
             notes=notes_of(one, dict(columns), added),
+            refresh=derived.refresh or None,
         )
 
     def _costs(
@@ -262,6 +272,9 @@ class SqlDerives(Derives, Generic[S]):
 
         targets = {table.name: self.dialect.target_of(table, self.schema) for table in tables if not table.side}
         there = {name: target for name, target in targets.items() if self.tables(state).exists(target)}
+        if one.refreshed and (held := [there[name] for name in one.reads if name in there]):
+            rows = sum(self.size(state, target.sql) for target in held)
+            yield f"{', '.join(one.reads)}: about {rows:,} rows, which each such commit reads"
         for name, column in dict.fromkeys(joined_by(one)):
             if name in there and (statement := self.unindexed(state, there[name], column)):
                 what = f"{name}: no index begins with {column}, by which changes of what is joined find its rows"
@@ -349,6 +362,23 @@ class SqlDerives(Derives, Generic[S]):
                 raise refusal(one.derived.name, f"{what}, inside FROM", READ_THAT)
             self._require_plain(state, one, own.MERGED)
             state.con.run(f"DROP TABLE {own.MERGED}")
+
+    def _require_seen(self, state: S, one: "Maintained") -> None:
+        """Of one that is computed whole: the database reads the tables that are known to be read, and what decides
+        about its rows has one value each time.
+        """
+        from backfill_cli.derived.query import Whole, bases_of
+        from backfill_cli.derived.reading import ORDERED, READ_THAT, refusal
+
+        if not isinstance(one.query, Whole):
+            return
+        known = {base.sql for base in bases_of(one.query)}
+        if others := self.scanned(state, one.text) ^ known:
+            what = f"{', '.join(sorted(others))}: it is not certain that the SELECT reads it"
+            raise refusal(one.derived.name, what, "read the tables of the job in FROM alone")
+        if one.query.sums and not ORDERED.isdisjoint(self.summing_floats(state, one.text)):
+            what = f"{', '.join(one.query.sums)}: of floating-point numbers, whose last digits depend on the order"
+            raise refusal(one.derived.name, f"{what} of rows", f"make decimals of them; or {READ_THAT}")
 
     def _refuse_hidden(self, state: S, found: "Sequence[Maintained]") -> None:
         from backfill_cli.derived.contributions import CALLED, contributions

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backfill_cli.contracts import EpochCommit, own
 from backfill_cli.derived.contributions import Contributions, contributions, is_key
-from backfill_cli.derived.query import bases_of, each_base_of
+from backfill_cli.derived.query import Whole, bases_of, each_base_of
 from backfill_cli.derived.ranges import RangePartitioning, limited, partitionings
 from backfill_cli.derived.rows import Maintained
 from backfill_cli.errors import UsageError
@@ -235,7 +235,7 @@ class Filling:
         one, con = part.one, self.state.con
         among = limited(one, part.ranges[part.fill.done], self.derives.system)
         select, columns = self._select(among, part.added is not None), one.engine.listed(one.columns)
-        if part.added is None and among.query.plain:
+        if part.added is None and not isinstance(among.query, Whole) and among.query.plain:
             con.run(f"INSERT INTO {part.side.sql} ({columns}) {select}")
             return
         # PostgreSQL plans no INSERT in parallel

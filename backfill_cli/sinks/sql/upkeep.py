@@ -53,6 +53,7 @@ class Upkeep:
         self.taken: Mapping[str, TransitionTable] = {}
         self.taking: Collection[str] = ()
         self.made: set[str] = set()  # those whose keys have a table
+        self.stale: set[str] = set()  # those that are to be computed whole
         self.doing = ""  # the derived table that is being kept
 
     def before(
@@ -77,6 +78,13 @@ class Upkeep:
         Raises what the database says of the first statement that it refuses.
         """
         for one in self.kept:
+            if one.maintained.refreshed:
+                self._compute(one)
+                for nulls in one.maintained.null_patterns():
+                    self._apply(one, self.keys[one.name], nulls)
+                self.con.run(f"DROP TABLE {self.keys[one.name]}")
+                self.con.run(f"DROP TABLE {self._whole(one)}")
+                continue
             told: list[Mapping[str, str | None]] = [
                 {name: change} for name in one.maintained.reads for change in (changed[name], None)
             ]
@@ -120,6 +128,9 @@ class Upkeep:
         for at, one in enumerate(self.kept):
             if any(name in drifted for name in one.maintained.reads):
                 drifted[one.name] = one
+            elif one.name in self.stale:
+                with self.took.of(one.name):
+                    self._compute(one)
             elif one.name in self.made and one.added is not None:
                 with self.took.of(one.name):
                     self._merge(one, self._patterns(one))
@@ -142,6 +153,8 @@ class Upkeep:
                 for dependent in self.kept[at + 1 :]:
                     self._collect(dependent, change)
             self.con.run(f"DROP TABLE {keys}")
+            if one.name in self.stale:
+                self.con.run(f"DROP TABLE {self._whole(one)}")
         return list(drifted.values())
 
     def _create(self, one: Kept) -> None:
@@ -169,6 +182,10 @@ class Upkeep:
 
     def _find(self, one: Kept, changes: Mapping[str, str | None], sign: str) -> None:
         self.doing = one.name
+        if one.maintained.refreshed:
+            if not sign and not changes.keys().isdisjoint(one.maintained.reads):
+                self.stale.add(one.name)
+            return
         if not one.maintained.reached(changes):
             return
         self._make(one)
@@ -213,6 +230,37 @@ class Upkeep:
             self._create(one)
             self.made.add(one.name)
 
+    def _whole(self, one: Kept) -> str:
+        """The table of all rows of one that is computed whole."""
+        return own.numbered(own.MERGED, self.kept.index(one))
+
+    def _compute(self, one: Kept) -> None:
+        """A table has all its rows, and the table of keys those of rows that differ."""
+        self.doing = one.name
+        kept, row, whole = one.maintained, own.ROW, self._whole(one)
+        self.con.run(f"CREATE TEMP TABLE {whole} AS {kept.text}")
+        if twice := self.con.rows(self.dialect.twice(kept.derived.key, whole)):
+            raise twice_in(one.name, kept.derived.key, twice)
+        self._make(one)
+        names = [kept.engine.quoted(name) for name in kept.pushed]
+        # an engine can take NULL and an array without elements for the same
+        same = [
+            f"{kept.engine.same(f's.{name}', f't.{name}', True)} AND (s.{name} IS NULL) = (t.{name} IS NULL)"
+            for name in names
+        ]
+        # values that are equal can be written otherwise: 1.0 and 1.00
+        columns = list(map(kept.engine.quoted, kept.columns))
+        tests = [f"CAST(s.{name} AS text) IS DISTINCT FROM CAST(t.{name} AS text)" for name in columns]
+        if kept.engine.compares_null:  # it writes some lists alike that are not
+            tests += [f"s.{name} IS DISTINCT FROM t.{name}" for name in columns]
+        on = " AND ".join(same) or f"s.{row} = t.{row}"
+        keys = ", ".join(f"CASE WHEN s.{row} = 1 THEN s.{name} ELSE t.{name} END" for name in names)
+        self.con.run(
+            f"INSERT INTO {self.keys[one.name]} SELECT {keys or 1} FROM (SELECT *, 1 AS {row} FROM {whole}) AS s "
+            f"FULL JOIN (SELECT *, 1 AS {row} FROM {one.target}) AS t ON {on} "
+            f"WHERE s.{row} IS NULL OR t.{row} IS NULL OR {' OR '.join(tests)}"
+        )
+
     def _changed(self, one: Kept) -> str:
         """The keys as a relation with the derived table's own names."""
         kept = one.maintained
@@ -245,10 +293,13 @@ class Upkeep:
         kept, target = one.maintained, one.target
         columns = kept.engine.listed(kept.columns)
         among = kept.among(keys, own.SOURCE, nulls)
-        limited = kept.limited(keys, nulls, self.types.get(one.name, ()))
+        if kept.refreshed:
+            limited = f"SELECT {columns} FROM {self._whole(one)} AS {own.SOURCE} WHERE {among}"
+        else:
+            limited = kept.limited(keys, nulls, self.types.get(one.name, ()))
         self.con.run(f"DELETE FROM {target} AS {own.SOURCE} WHERE {among}")
         self.con.run(f"INSERT INTO {target} ({columns}) {limited}")
-        if not kept.unique:
+        if not (kept.unique or kept.refreshed):
             self._check(one, keys, nulls)
 
     def _merge(self, one: Kept, patterns: Sequence[tuple[str, Nulls]]) -> None:
@@ -321,7 +372,7 @@ def can_take(one: Kept, changed: Iterable[str]) -> bool:
     So no state of the tables is seen that never was. Where a SELECT is not kept by contributions, a second changed
     table would have to be as it was; and so would groups in its FROM.
     """
-    if one.maintained.computed:
+    if one.maintained.computed or one.maintained.refreshed:
         return False
     times = sum(times_read(one.maintained.query, name) for name in changed)
     return times <= (1 if one.added is None else MOST_TAKEN)

@@ -166,6 +166,29 @@ def test_a_derived_table_joins_changes_and_leaves_a_job(s: Scene) -> None:
     ]
 
 
+def test_one_is_refreshed_in_full_by_an_option_that_comes_and_goes(s: Scene) -> None:
+    in_full = BY_NAME + 'refresh = "full"\n'
+    for section, told in ((BY_NAME, None), (in_full, "full"), (BY_NAME, None)):
+        says(s, section)
+        typed_in(
+            s,
+            "add",
+            "orders",
+            "--derived",
+            "by_name",
+            *["--replace"] * len(s.catalog.definition("orders").derived),
+        )
+        run(s)
+        assert rows(s, "by_name") == [("a", 1), ("b", 2)]
+        (shown,) = json.loads(typed_in(s, "status", "orders", "--json"))["jobs"][0]["derived"]
+        assert shown["refresh"] == told
+        assert (", computed whole" in typed_in(s, "status", "orders")) == (told == "full")
+    says(s, in_full)
+    with typed(s.refused("add", "orders", "--derived", "by_name")) as asked:
+        pass_again(s, asked, in_full)
+    assert [one.refresh for one in s.catalog.definition("orders").derived] == [""]
+
+
 def test_two_that_read_each_others_columns_are_replaced_together(s: Scene) -> None:
     says(s, BY_NAME, TOTAL)
     typed_in(s, "add", "orders", "--derived", "by_name", "--derived", "total")
@@ -374,7 +397,7 @@ def test_what_cannot_be_added_is_refused_by_name_and_has_changed_nothing(s: Scen
 
     with refused(BY_NAME, "'by_name', as the config has it", name="by_name") as asked:
         assert asked.commands() == [["verify", "orders", "--table", "by_name", "--fix"]]
-    with refused(IDS, "with another SELECT, key or target", name="by_name") as asked:
+    with refused(IDS, "with another SELECT, key, target or refresh", name="by_name") as asked:
         pass_again(s, asked, IDS)
     elsewhere = IDS + 'target = "elsewhere"\n'
     with refused(elsewhere, "is in by_name, not in elsewhere", "--replace", name="by_name") as asked:

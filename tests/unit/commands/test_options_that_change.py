@@ -126,6 +126,7 @@ REFUSED: dict[str, Change] = {
     "derived.key": Change("derived", ["note"], "other derived tables"),
     "derived.sql": Change("derived", "SELECT id, note FROM orders WHERE id > 1", "other derived tables"),
     "derived.target": Change("derived", "e", "other derived tables"),
+    "derived.refresh": Change("derived", "full", "other derived tables"),
     "tables.name": Change("files", "items", "tables.items.key"),  # no table of it is left
     "tables.key": Change("files", ["note"]),
     "tables.keep": Change("derived", "columns", "tables.orders.target"),

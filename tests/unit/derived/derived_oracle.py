@@ -169,13 +169,13 @@ class Unequal(AssertionError):
     """A derived table is not its SELECT."""
 
 
-def run(seed: int, sink: Database, oracle: Database) -> Counter[str]:
+def run(seed: int, sink: Database, oracle: Database, refreshed: float = 0) -> Counter[str]:
     """What came of each SELECT of a world: "kept", "refused", "duplicate" (at last), or "failed" (at last).
 
     "added": those of them that are kept by contributions, in every second world. "taken": how often one was kept
-    by changed rows that were taken as they were written.
+    by changed rows that were taken as they were written. refreshed: the share of those that are refreshed whole.
     """
-    return _World(seed, sink, oracle).run()
+    return _World(seed, sink, oracle, refreshed).run()
 
 
 class _World:
@@ -184,8 +184,8 @@ class _World:
     Those whose rows come to share a key, or cannot be computed, refuse the epoch; it is tried again without them.
     """
 
-    def __init__(self, seed: int, sink: Database, oracle: Database) -> None:
-        self.seed, self.sink, self.oracle = seed, sink, oracle
+    def __init__(self, seed: int, sink: Database, oracle: Database, refreshed: float) -> None:
+        self.seed, self.sink, self.oracle, self.refreshed = seed, sink, oracle, refreshed
         self.world = World(seed, sink.system)
         self.came: Counter[str] = Counter()
         self.bases = list(map(base_of, self.world.tables))
@@ -198,7 +198,8 @@ class _World:
             for table in self.world.tables:
                 one.create(table)
         for at in range(VIEWS):
-            self.take(self.world.view(f"view_{at}"))
+            whole = self.refreshed and self.world.random.random() < self.refreshed
+            self.take(self.world.refreshed(f"view_{at}") if whole else self.world.view(f"view_{at}"))
         for number in range(self.world.random.choice(EPOCHS)):
             if self.world.random.random() < 0.2:
                 self.gain()
@@ -224,7 +225,9 @@ class _World:
 
     def take(self, view: View) -> None:
         try:
-            made = maintained(Derived(view.name, view.name, view.key, view.sql), self.bases, self.sink.system)
+            made = maintained(
+                Derived(view.name, view.name, view.key, view.sql, view.refresh), self.bases, self.sink.system
+            )
         except UsageError:
             self.came["refused"] += 1
             return

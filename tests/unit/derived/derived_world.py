@@ -53,6 +53,7 @@ class View:
     sql: str
     key: tuple[str, ...]
     columns: list[tuple[str, str]]
+    refresh: str = ""
 
 
 def quoted(name: str) -> str:
@@ -194,6 +195,77 @@ class World:
         if pick.random() < 0.1:
             keys = keys[: pick.randint(1, len(keys))]
         return View(name, f"{with_}SELECT {listed} FROM {from_}{where}", keys, [one[1:] for one in items])
+
+    def refreshed(self, name: str) -> View:
+        """One of which no changed rows can be told, over one or two of the tables and views."""
+        pick = self.random
+        (left, ours), (right, theirs) = (self._held(as_) for as_ in ("l", "r"))
+        one, kind = pick.choice(ours)
+        same = [other for other, its in theirs if its == kind]
+        other = pick.choice(same) if same else None
+        on = f"{one} = {other}" if other else f"{theirs[0][0]} IS NULL"
+        listed = ", ".join(f"{sql} AS c{at}" for at, (sql, _) in enumerate(ours))
+        kinds = [(f"c{at}", kind) for at, (_, kind) in enumerate(ours)]
+        keys = tuple(column for column, _ in kinds)
+        exists = f"{pick.choice(['', 'NOT '])}EXISTS (SELECT 1 FROM {right} WHERE {on})"
+        tests = [exists]
+        if other:
+            within = f"SELECT {other} FROM {right} WHERE {self._condition(theirs)}"
+            tests += [
+                f"{one} IN ({within})",
+                f"{one} NOT IN ({within})",
+                f"{one} = (SELECT max({other}) FROM {right})",
+            ]
+            sets = pick.choice(["UNION", "UNION ALL", "EXCEPT", "INTERSECT"])
+            texts = [
+                f"SELECT {one} AS v FROM {left} {sets} SELECT {other} FROM {right}",
+                f"SELECT coalesce({one}, {other}) AS v FROM {left} FULL JOIN {right} ON {on} GROUP BY 1",
+            ]
+            if pick.random() < 0.4:
+                return View(name, pick.choice(texts), ("v",), [("v", kind)], "full")
+        if pick.random() < 0.2:
+            return self._of_an_order(name)
+        if pick.random() < 0.1:
+            sql = f"SELECT {one} AS v, grouping({one}) AS g, count(*) AS n FROM {left} GROUP BY ROLLUP ({one})"
+            return View(name, sql, ("v", "g"), [("v", kind)], "full")
+        if pick.random() < 0.2:
+            counted = f"(SELECT count(*) FROM {right} WHERE {on})"
+            return View(name, f"SELECT sum({counted}) AS n FROM {left}", (), [], "full")
+        if pick.random() < 0.2:
+            integers = [sql for sql, its in ours if its == "INTEGER"]
+            if integers:
+                one, other = pick.choice(integers), pick.choice(integers)
+                first = f"SELECT {one} FROM {left} WHERE {self._condition(ours)}"
+                step = f"SELECT {other} FROM {left} JOIN w ON w.n = {one}"
+                sql = f"WITH RECURSIVE w(n) AS ({first} UNION {step}) SELECT w.n FROM w"
+                return View(name, sql, ("n",), [("n", "INTEGER")], "full")
+        return View(name, f"SELECT {listed} FROM {left} WHERE {pick.choice(tests)}", keys, kinds, "full")
+
+    def _of_an_order(self, name: str) -> View:
+        """The first rows of a table, in an order that ends in its key; or all, numbered."""
+        pick = self.random
+        of = pick.choice(self.tables)
+        columns = [(f"l.{quoted(column)}", kind) for column, kind in of.columns]
+        order = [pick.choice(columns)[0] + pick.choice(["", " DESC", " NULLS FIRST"])]
+        order += [f"l.{quoted(column)}" for column in of.key]
+        listed = ", ".join(f"{sql} AS c{at}" for at, (sql, _) in enumerate(columns))
+        kinds = [(f"c{at}", kind) for at, (_, kind) in enumerate(columns)]
+        by = f"ORDER BY {', '.join(order)}"
+        where = f"FROM {quoted(of.name)} AS l WHERE {self._condition(columns)}"
+        if pick.random() < 0.3:
+            sql = f"SELECT row_number() OVER ({by}) AS number, {listed} {where}"
+            return View(name, sql, ("number",), [("number", "INTEGER"), *kinds], "full")
+        if pick.random() < 0.3:
+            first = columns[-1][0]
+            sql = f"SELECT DISTINCT ON ({first}) {listed} {where} ORDER BY {first}, {', '.join(order)}"
+            return View(name, sql, (kinds[-1][0],), kinds, "full")
+        sql = f"SELECT {listed} {where} {by} LIMIT {pick.randint(0, 4)} OFFSET {pick.randint(0, 2)}"
+        return View(name, sql, tuple(f"c{at}" for at, _ in enumerate(of.key)), kinds, "full")
+
+    def _held(self, as_: str) -> tuple[str, list[tuple[str, str]]]:
+        """A table or view in FROM, and its columns as SQL with their types."""
+        of = self.random.choice([*self.tables, *self.views])
+        return f"{quoted(of.name)} AS {as_}", [(f"{as_}.{quoted(column)}", kind) for column, kind in of.columns]
 
     def _some(self, columns: Sequence[tuple[str, str]]) -> list[tuple[str, str, str]]:
         """Expressions with a name and a type."""

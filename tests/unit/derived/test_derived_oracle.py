@@ -13,6 +13,8 @@ CASES, MORE = 5_000, 50_000
 PARTS = 10
 """So many tests, which several processes can share."""
 WORLDS = CASES // VIEWS
+WHOLE = 40
+"""Worlds with SELECTs that are refreshed in full."""
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +42,10 @@ def tried(seeds: range, databases: tuple[Database, Database]) -> None:
     assert came["kept"] > 0.75 * len(seeds) * VIEWS, came
     assert came["added"] > 0.03 * len(seeds) * VIEWS, came
     assert came["taken"] > 0.1 * len(seeds) * VIEWS, came
+
+
+def test_those_that_are_refreshed_whole_equal_their_selects_too(databases: tuple[Database, Database]) -> None:
+    came: Counter[str] = Counter()
+    for seed in range(WHOLE):
+        came += run(seed, *databases, refreshed=0.6)
+    assert came["kept"] > 0.5 * WHOLE * VIEWS, came

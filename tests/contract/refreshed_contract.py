@@ -1,0 +1,150 @@
+"""What a sink must do that refreshes derived tables as a whole: beside `SqlDerivedContract`."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from derived_contract import Query, past
+from hint_typed import typed
+from sink_epochs import Epochs, rows
+
+from backfill_cli.contracts import ComparedDerived, Sink
+from backfill_cli.errors import BadData, UsageError
+from backfill_cli.model.derived import Derived
+
+REFRESHED: dict[str, tuple[tuple[str, ...], str]] = {
+    "IN": (("id",), "SELECT id, name FROM orders WHERE name IN (SELECT p.name FROM orders AS p WHERE p.id > 1)"),
+    "FULL JOIN": (
+        ("a", "b"),
+        "SELECT o.id AS a, p.id AS b, o.name FROM orders AS o FULL JOIN orders AS p ON p.id = o.id + 1",
+    ),
+    "UNION": (("name",), "SELECT name FROM orders UNION SELECT CAST(id AS text) FROM orders"),
+    "EXCEPT": (("name",), "SELECT name FROM orders EXCEPT (SELECT p.name FROM orders AS p WHERE p.id < 2)"),
+    "WITH RECURSIVE": (
+        ("n",),
+        "WITH RECURSIVE r(n, top) AS (SELECT id, name FROM orders "
+        "UNION SELECT o.id, r.top FROM r JOIN orders AS o ON o.id = r.n + 1) "
+        "SELECT r.n, count(*) AS c FROM r GROUP BY r.n",
+    ),
+    "a bounded recursion": (
+        ("n", "depth"),
+        "WITH RECURSIVE r AS (SELECT id AS n, 0 AS depth FROM orders "
+        "UNION ALL SELECT r.n, r.depth + 1 FROM r WHERE r.depth < 2) SELECT r.n, r.depth FROM r",
+    ),
+    "EXISTS": (
+        ("id",),
+        "SELECT o.id, o.name FROM orders AS o WHERE NOT EXISTS "
+        "(SELECT * FROM orders AS p WHERE p.name = o.name AND p.id > o.id)",
+    ),
+    "GROUPING SETS": (
+        ("name", "part"),
+        "SELECT o.name, grouping(o.name) AS part, count(*) AS n FROM orders AS o "
+        "GROUP BY GROUPING SETS ((o.name), ())",
+    ),
+    "LIMIT": (
+        ("id",),
+        "SELECT o.id, o.name FROM orders AS o ORDER BY o.name DESC NULLS LAST, o.id LIMIT 2 OFFSET 1",
+    ),
+    "row_number": (("n",), "SELECT row_number() OVER (ORDER BY o.name, o.id) AS n, o.id FROM orders AS o"),
+    "one row": ((), "SELECT (SELECT max(o.id) FROM orders AS o) AS last"),
+}
+"""SELECTs with their keys of which no changed rows can be told."""
+
+
+class RefreshedContract:
+    """Fixtures as of `DerivedContract`. place: SQL, of a row in a table."""
+
+    place: str
+
+    @pytest.mark.parametrize("case", REFRESHED)
+    def test_one_that_is_refreshed_whole_equals_its_select_and_only_what_differs_is_written(
+        self, sink: Sink, epochs: Epochs, query: Query, tmp_path: Path, case: str
+    ) -> None:
+        key, sql = REFRESHED[case]
+        one = Derived("whole", "whole", key, sql, "full")
+        reader = Derived("reader", "reader", (), "SELECT count(*) AS n FROM whole")
+        derives, copied, kept = sink.extras.derives, sink.extras.copied, (reader, one)
+        assert derives is not None
+        assert copied is not None
+        if case != "row_number":  # which groups could keep, by a key of its own
+            with pytest.raises(UsageError) as refused:
+                derives.check("new", [replace(one, refresh="")], epochs.tables, {})
+            with typed(refused.value) as hint:
+                hint.says('set derived.refresh = "full"')
+                planned = derives.check("new", kept, epochs.tables, {})
+        else:
+            planned = derives.check("new", kept, epochs.tables, {})
+        assert [read.table for read in planned[1].reads] == ["orders"]
+        assert [told.refresh for told in planned] == [None, "full"]
+        assert any("runs its whole SELECT" in note for note in planned[1].notes)
+        derives.prepare(epochs.job, kept, epochs.tables)
+        seen: dict[tuple[Any, ...], Any] = {}
+        for at, commit in enumerate(
+            [
+                epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "a"))),
+                epochs.next(inserts=[{"id": 4, "name": None}, *rows((5, "b"))]),
+                epochs.next(upserts=rows((1, "c")), deletes=[2]),
+                epochs.next(upserts=rows((1, "c"))),
+                epochs.next(),
+                epochs.next(truncated=True, inserts=rows((7, "z"), (1, "a"))),
+                epochs.next(deletes=[1, 7]),
+            ]
+        ):
+            sink.commit(past(commit, *kept))
+            held = query("SELECT * FROM whole")
+            assert sorted(held, key=str) == sorted(query(sql), key=str), at
+            assert query("SELECT n FROM reader") == [(len(held),)]
+            places = {
+                tuple(row): place for place, *row in query(f"SELECT CAST({self.place} AS text), * FROM whole")
+            }
+            if at in (3, 4):
+                assert places == seen, "rows that are the same stay where they are"
+            seen = places
+            (folder := tmp_path / f"c{at}").mkdir()
+            with copied(epochs.job, False, folder) as copy:
+                assert copy.compare(one, kept, epochs.tables, 9) == ComparedDerived(len(held), len(held))
+        query("DROP TABLE whole")
+        derives.prepare(epochs.job, kept, epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((8, "a"), (9, "b"))), *kept))
+        assert sorted(query("SELECT * FROM whole"), key=str) == sorted(query(sql), key=str)
+
+    def test_floating_point_sums_decide_about_no_row(self, sink: Sink, epochs: Epochs) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+
+        def check(sql: str) -> None:
+            derives.check("new", [Derived("whole", "whole", ("id",), sql, "full")], epochs.tables, {})
+
+        text = (
+            "SELECT o.id, {} AS n FROM orders AS o WHERE o.id > (SELECT avg(CAST(p.id AS {})) FROM orders AS p) "
+            "GROUP BY o.id"
+        )
+        for number in ("1", "sum(CAST(o.id AS double precision))"):
+            with pytest.raises(UsageError, match="last digits depend on the order of rows") as refused:
+                check(text.format(number, "double precision"))
+            with typed(refused.value) as hint:
+                hint.says("make decimals of them")
+                check(text.format("1", "decimal(10, 2)"))
+        check("SELECT o.id, sum(CAST(o.id AS double precision)) AS n FROM orders AS o GROUP BY ROLLUP (o.id)")
+
+    def test_one_that_is_refreshed_whole_and_has_a_duplicate_refuses_the_commit(
+        self, sink: Sink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sql = "SELECT o.name FROM orders AS o WHERE o.id IN (SELECT p.id FROM orders AS p)"
+        named = Derived("named", "named", ("name",), sql, "full")
+        single = Derived("single", "single", (), sql, "full")
+        derives.prepare(epochs.job, (named, single), epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"))), named, single))
+        held = epochs.epoch
+        with pytest.raises(BadData, match=r"its key \(name\) has duplicates: \(a\) 2 times"):
+            sink.commit(past(epochs.next(inserts=rows((2, "a"))), named))
+        with pytest.raises(BadData, match=r"'single': its SELECT has 2 rows") as refused:
+            sink.commit(replace(past(epochs.next(inserts=rows((2, "b"))), single), prev_epoch=held))
+        with typed(refused.value) as hint:
+            hint.says("name a derived.key that tells them apart")
+        assert query("SELECT name FROM single") == [("a",)]
+        sink.commit(replace(past(epochs.next(inserts=rows((2, "b"))), named), prev_epoch=held))
+        assert query("SELECT name FROM named ORDER BY 1") == [("a",), ("b",)]
