@@ -105,7 +105,7 @@ class SqlDialect:
         """SQL of the first keys that occur more than once in these rows (SQL): as text, and how often."""
         names, count = self.listed(key), f"{self.functions}count(*)"
         if not key:
-            return f"SELECT '', {count} FROM {rows} HAVING {count} > 1"
+            return f"SELECT '', {count} FROM {rows} HAVING 1 < {count}"
         return (
             f"SELECT {self.shown(key, 'd')}, d.{own.COUNT} FROM (SELECT {names}, {count} AS {own.COUNT} "
             f"FROM {rows} GROUP BY {names} HAVING {count} > 1 LIMIT {NAMED_KEYS}) d"
