@@ -148,7 +148,7 @@ class Keeping:
                 frames = [found for one in rows if (found := one(self.spark, self.commit, table)) is not None]
                 keys = [frame.select(*map(F.col, map(backticked, table.key))) for frame in frames]
                 name = own.numbered(own.CHANGED, at)
-                _union(keys).distinct().createOrReplaceTempView(name)
+                _union(keys).createOrReplaceTempView(name)  # a key can stand twice: it is looked up only
                 self.changed[table.name] = name
 
     def _keep(self, one: "Maintained", now: Now) -> None:
@@ -260,20 +260,20 @@ class Keeping:
             return
         table, key = now.table, own.numbered(own.KEYS, 0)
         self._show(one.reads, self._after(one))
-        rows = self._written(self._select(one.limited(key, None, self._types(one)), table), "rows")
-        new = self._read(rows, table)
-        require_unique(one, table, new)
+        new = self._select(one.limited(key, None, self._types(one)), table)
         self._rows(one.derived.name, now.version).createOrReplaceTempView(own.HELD)
         old = self.spark.sql(f"SELECT * FROM {own.HELD} AS {own.ROW} WHERE {one.among(key, own.ROW)}")
-        if not one.pushed:
-            same = rows.rows == old.count() and not new.exceptAll(old).limit(1).toArrow().num_rows
-            staged = StagedTable() if same else StagedTable(inserts=rows.files, rows=rows.rows, truncated=True)
-            self._put(one, now, record, staged, rows.folder)
-            return
-        changed = self._written(self._net(table, new, old), "changes")
-        deleted = changed.deletes
-        staged = StagedTable(changes=changed.files, changed=changed.rows - deleted, deleted=deleted)
-        self._put(one, now, record, staged if changed.rows else StagedTable(), changed.folder)
+        net = self._written(self._net(table, table.key if one.pushed else (), new, old), "changes")
+        if net.most > 1:
+            require_unique(one, table, new)
+        updated = net.rows - net.deletes
+        if not net.rows:
+            staged = StagedTable()
+        elif one.pushed:
+            staged = StagedTable(changes=net.files, changed=updated, deleted=net.deletes)
+        else:  # its one row, or none
+            staged = StagedTable(inserts=net.files if updated else (), rows=updated, truncated=True)
+        self._put(one, now, record, staged, net.folder)
 
     def _of_others(
         self, one: "Maintained", changes: Mapping[str, str | None], before: Versions
@@ -328,7 +328,7 @@ class Keeping:
         return _union(frames)
 
     def _written_keys(self, keys: DataFrame, what: str) -> "Written":
-        keys = keys.distinct()
+        """A key can stand twice, which costs less than another shuffle."""
         return replace(self._written(keys, what), columns=columns_of(keys.schema.json()))
 
     def _keys_in(self, keys: "Written") -> DataFrame:
@@ -353,19 +353,39 @@ class Keeping:
         """The SELECT's rows with the table's own names and types."""
         return self.spark.sql(text).toDF(*names_of(table.schema))
 
-    def _net(self, table: SinkTable, new: DataFrame, old: DataFrame) -> DataFrame:
-        """`(own.OP, columns…)`: rows of `new` that `old` has not, and the keys of `old` that `new` has not."""
-        names = names_of(table.schema)
+    def _net(self, table: SinkTable, key: Sequence[str], new: DataFrame, old: DataFrame) -> DataFrame:
+        """`(own.OP, own.COUNT, columns…)`: rows of `new` that `old` has not; keys of `old` that `new` has not.
 
-        def same(columns: Sequence[str]) -> str:
-            return " AND ".join(f"n.{backticked(name)} <=> o.{backticked(name)}" for name in columns)
-
-        whole = [F.col(backticked(name)) for name in names]
-        kept = [F.col(backticked(name)) if name in table.key else F.lit(None).alias(name) for name in names]
-        up = new.alias("n").join(old.alias("o"), F.expr(same(names)), "left_anti")
-        gone = old.alias("o").join(new.alias("n"), F.expr(same(table.key)), "left_anti")
-        first = up.select(F.lit("U").alias(own.OP), *whole)
-        return first.unionAll(gone.select(F.lit("D").alias(own.OP), *kept))
+        In one pass over both. own.COUNT: how many rows of `new` have this key; here is one of them.
+        """
+        names, keys = names_of(table.schema), {name: own.numbered(own.KEY, at) for at, name in enumerate(key)}
+        both = _union(
+            [
+                rows.select(
+                    F.lit(sign).alias(own.SIGN),
+                    F.struct(*map(quoted, names)).alias(own.ROW),
+                    *(quoted(name).alias(column) for name, column in keys.items()),
+                )
+                for rows, sign in ((new, 1), (old, -1))
+            ]
+        )
+        is_new = F.col(own.SIGN) > 0
+        found = both.groupBy(*keys.values()).agg(
+            F.count(F.when(is_new, 1)).alias(own.COUNT),
+            F.count(F.when(~is_new, 1)).alias(own.ROWS),
+            F.max(F.when(is_new, F.col(own.ROW))).alias(own.ROW),
+            F.max(F.when(~is_new, F.col(own.ROW))).alias(own.HELD),
+        )
+        changed = found.where(
+            f"{own.COUNT} + {own.ROWS} > 0 AND NOT "
+            f"({own.COUNT} = 1 AND {own.ROWS} = 1 AND {own.ROW} <=> {own.HELD})"
+        )
+        values = [keys.get(name, f"{own.ROW}.{backticked(name)}") for name in names]
+        return changed.select(
+            F.expr(f"CASE WHEN {own.COUNT} = 0 THEN 'D' ELSE 'U' END").alias(own.OP),
+            own.COUNT,
+            *(F.col(value).alias(name) for value, name in zip(values, names, strict=True)),
+        )
 
     # Files
 
@@ -374,19 +394,20 @@ class Keeping:
         folder = f"{self.commit.folder.rstrip('/')}/derived/{uuid.uuid4().hex[:12]}"
         rows.write.parquet(f"{folder}/{what}")
         at = place(f"{folder}/{what}", "")
-        files, count, deletes = [], 0, 0
+        files, count, deletes, most = [], 0, 0, 0
         for info in sorted(at.fs.get_file_info(FileSelector(at.folder)), key=lambda info: str(info.path)):
             if info.base_name.endswith(".parquet") and not info.base_name.startswith(("_", ".")):
                 with at.fs.open_input_file(info.path) as opened:
                     file = pq.ParquetFile(opened)
                     rows_in = file.metadata.num_rows
-                    if own.OP in file.schema_arrow.names:  # one column, which needs no Spark job
-                        for batch in file.iter_batches(columns=[own.OP]):
-                            deletes += pc.sum(pc.equal(batch.column(0), "D")).as_py() or 0
+                    if own.OP in file.schema_arrow.names:  # two columns, which need no Spark job
+                        for batch in file.iter_batches(columns=[own.OP, own.COUNT]):
+                            deletes += pc.sum(pc.equal(batch.column(own.OP), "D")).as_py() or 0
+                            most = max(most, pc.max(batch.column(own.COUNT)).as_py() or 0)
                 if rows_in:
                     files.append(StagedFile(f"{what}/{info.base_name}", info.size))
                     count += rows_in
-        return Written(folder, tuple(files), count, deletes)
+        return Written(folder, tuple(files), count, deletes, most)
 
     def _read(self, written: "Written", table: SinkTable) -> DataFrame:
         columns = columns_of(table.schema)
@@ -425,13 +446,14 @@ class Keeping:
 class Written:
     """folder: of the files, whose paths are relative to it. deletes: how many of the rows are some, by own.OP.
 
-    columns: of the rows, where they are asked for.
+    most: how many rows have one key at most, by own.COUNT. columns: of the rows, where they are asked for.
     """
 
     folder: str
     files: tuple[StagedFile, ...]
     rows: int
     deletes: int = 0
+    most: int = 0
     columns: Columns = field(default_factory=dict)
 
     @property

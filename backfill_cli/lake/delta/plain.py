@@ -1,18 +1,21 @@
 """Which files of a Delta version hold its rows as they are, by its log alone. Workers can read those directly."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyarrow.fs import FileType
 
+from backfill_cli.contracts import own
 from backfill_cli.formats.compute import pc
 from backfill_cli.lake.damage import Stored
 from backfill_cli.lake.delta.commits import schema_fields, stored
 from backfill_cli.lake.delta.edge import Where, delta_errors
 from backfill_cli.lake.key_ranges import point_of
 from backfill_cli.lake.plain_files import DataFile, PlainFiles
-from backfill_cli.model.schema import Columns
+from backfill_cli.model.schema import Columns, same_type
 
 COUNTED_ROWS = 50_000_000
 """Deleted rows are counted from deletion vectors (one bit per row) up to this many; beyond, no total is given."""
@@ -21,6 +24,11 @@ HARMLESS = frozenset(
     {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening"}
 )
 """Reader features that leave a file readable by itself, or that show in its columns or its deletion vector."""
+_TELLING = HARMLESS - {"columnMapping", "deletionVectors", "typeWidening"}
+MOST_FILES = 200
+"""Of a version that is read by its files: Spark asks for each, by a job of its own for more than 32."""
+_PLAIN = re.compile(r"(?:[a-z0-9]+:/)?[\w./=-]+")
+"""A path or URI that is written as it is, and starts no pattern."""
 
 
 def add_actions(opened: DeltaTable) -> pa.Table:
@@ -94,16 +102,45 @@ def plain_files(
     if not where.local or "." in key:  # statistics of `a.b` can be those of a field `b` in a column `a`
         return None
     opened = where.open(version)
-    fields = schema_fields(opened.schema().to_json())
-    features = set(opened.protocol().reader_features or ())
-    noted = any(set(one["metadata"]) - {"comment"} for one in fields)
-    if noted or opened.metadata().partition_columns or not features <= HARMLESS:
+    if not _shows_all(opened, HARMLESS):
         return None
     files = list(_files(where, opened, key, columns))
     deleted = deleted_rows(where, opened)
     if deleted is None or not deleted.keys() <= {file.path for file in files}:
         return None
     return PlainFiles(where.fs, [*files, *more], key, columns, apart=frozenset(deleted))
+
+
+def whole_files(where: Where, version: int | None, columns: Columns) -> tuple[list[str], set[str]] | None:
+    """URIs for Spark of Parquet files whose rows are those of the version, and which of these columns it has.
+
+    Spark then reads no log, for which Delta runs jobs whenever a table is opened, and whenever it is read. None if
+    the files do not show by themselves what the version holds, or are many, or if one is gone: Delta says more.
+    """
+    opened = where.open(version)
+    kinds = {one["name"]: one["type"] for one in schema_fields(opened.schema().to_json())}
+    there = {name for name in columns if name in kinds}
+    paths = column_values(add_actions(opened), "path")
+    if (
+        not _shows_all(opened, _TELLING)
+        or len(there) < len({own.fold(name) for name in columns} & set(map(own.fold, kinds)))
+        or any(not same_type(kinds[name], columns[name]["type"]) for name in there)
+        or not 0 < len(paths) <= MOST_FILES
+        or not all(_PLAIN.fullmatch(path) for path in (where.uri, *paths))
+    ):
+        return None
+    infos = where.fs.get_file_info([f"{where.folder}/{path}" for path in paths])
+    if any(info.type is not FileType.File for info in infos):
+        return None
+    return [f"{where.uri}/{path}" for path in paths], there
+
+
+def _shows_all(opened: DeltaTable, harmless: frozenset[str]) -> bool:
+    """Whether the files hold all columns under their names. harmless: features that change nothing of that."""
+    fields = schema_fields(opened.schema().to_json())
+    features = set(opened.protocol().reader_features or ())
+    noted = any(set(one["metadata"]) - {"comment"} for one in fields)
+    return not (noted or opened.metadata().partition_columns or not features <= harmless)
 
 
 def _files(where: Where, opened: DeltaTable, key: str, columns: Columns) -> Iterator[DataFile]:

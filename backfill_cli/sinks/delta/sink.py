@@ -13,12 +13,12 @@ from backfill_cli.contracts import EpochCommit, SinkExtras, SinkTable, Swap
 from backfill_cli.contracts.refusals import is_due, marker_gone, refuse_old_token, written_too_often
 from backfill_cli.errors import RETRIED, BackfillError, StateConflict, Transient, command
 from backfill_cli.failpoint import hit
-from backfill_cli.formats.frames import struct_type
+from backfill_cli.formats.frames import reader, struct_type
 from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.delta import is_name
 from backfill_cli.lake.delta.commits import faulty, moved_files, stamp, wrote_no_row
 from backfill_cli.lake.delta.edge import Where
-from backfill_cli.lake.delta.plain import version_files
+from backfill_cli.lake.delta.plain import version_files, whole_files
 from backfill_cli.lake.merge import staged_of
 from backfill_cli.lake.sink import LakeSink
 from backfill_cli.lake.state import Claim, JobRecord, jobs
@@ -157,16 +157,14 @@ class DeltaSink(LakeSink):
         files: Collection[str] | None = None,
     ) -> DataFrame:
         """Columns that the table gained later are NULL."""
-        frame = spark.read.format("delta").option("versionAsOf", version).load(Where.at(claim.place).uri)
+        where, columns = Where.at(claim.place), columns_of(table.schema)
+        if files is None and (found := whole_files(where, version, columns)) is not None:
+            paths, held = found
+            return _with_all(reader(spark, {name: columns[name] for name in held}).parquet(*paths), columns)
+        frame = spark.read.format("delta").option("versionAsOf", version).load(where.uri)
         if files is not None:
             frame = frame.where(F.col("_metadata.file_name").isin(sorted(files)))
-        there = {name.lower() for name in frame.columns}
-        return frame.select(
-            *(
-                quoted(one.name) if one.name.lower() in there else F.lit(None).cast(one.dataType).alias(one.name)
-                for one in struct_type(columns_of(table.schema)).fields
-            )
-        )
+        return _with_all(frame, columns)
 
     def columns_at(self, table: SinkTable) -> Columns | None:
         where = self._tables.where(table)
@@ -243,3 +241,14 @@ class DeltaSink(LakeSink):
 
     def _of(self, job: str, table: str, claim: Claim) -> MarkedTable:
         return MarkedTable(job, table, claim, Where.at(claim.place), marks_of(self._folder(), job, claim))
+
+
+def _with_all(frame: DataFrame, columns: Columns) -> DataFrame:
+    """The rows with these columns; those that they lack are NULL."""
+    there = {name.lower() for name in frame.columns}
+    return frame.select(
+        *(
+            quoted(one.name) if one.name.lower() in there else F.lit(None).cast(one.dataType).alias(one.name)
+            for one in struct_type(columns).fields
+        )
+    )
