@@ -63,9 +63,10 @@ def add(
     Its [[tables]] section is that of the config, by default the file that the job was last started with. A table
     that the file lacks is tried by its name alone; the lines to add are printed.
 
-    With --derived derived tables join, whose [[derived]] sections the file has: the next commit fills them, all
-    together. With --replace those that the job has are replaced: until that commit a table has its old rows, from
-    it on the new ones. With --into-existing all rows of a table that exists are replaced so.
+    With --derived derived tables join, whose [[derived]] sections the file has, all in one commit, which fills
+    them; one that reads a large table is filled by several that follow. With --replace those that the job has are
+    replaced: until a table is filled it has its old rows, from then on the new ones. With --into-existing all rows
+    of a table that exists are replaced so.
     """
     if (table is None) == (not derived):
         raise UsageError("name the table that joins, or the derived ones", "--table NAME, or --derived NAME")

@@ -137,7 +137,8 @@ class ComparedDerived:
 
     different: the first of these. filled: whether it has been; if not, the next commit past the
     snapshot fills it, or begins to. compared: whether it could be; not one that has no rows yet, or of which some
-    ranges are filled, and not one that reads a table which is not there.
+    ranges are filled, and not one that reads a table which is not there. gone: its table is not there, although it
+    was filled: somebody has dropped it.
     """
 
     rows: int = 0
@@ -148,6 +149,7 @@ class ComparedDerived:
     different: tuple[DifferentRow, ...] = ()
     filled: bool = True
     compared: bool = True
+    gone: bool = False
 
 
 class Derives(Contract):

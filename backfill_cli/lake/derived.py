@@ -413,7 +413,7 @@ class LakeDerives(Derives):
             if there:
                 return _compared(self.spark, one, table, frame(self.spark, table), named, filled)
             rows = self.select(one.text).count()
-            return ComparedDerived(rows, missing=rows, filled=filled)
+            return ComparedDerived(rows, missing=rows, gone=True)
 
 
 @contextmanager

@@ -42,6 +42,7 @@ class TableVerdict:
     changed: keys that occur once on both sides, with different values. rows: the first differences, at most as
     many as were requested. derived: whether it is a derived table, which is compared with its SELECT over the
     sink's tables: what is said of the upstream is said of that. filled: whether it has been; if not, it is empty.
+    gone: somebody has dropped its table, so that it differs, also where its SELECT has no row.
     """
 
     table: str
@@ -57,6 +58,7 @@ class TableVerdict:
     changed: int = 0
     derived: bool = False
     filled: bool = True
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,17 @@ EVERYTHING = Asked()
 
 @dataclass(frozen=True, slots=True)
 class TableFix:
-    """How many rows of a table a fix inserts (missing), replaces (different values) and removes (extra)."""
+    """How many rows of a table a fix inserts (missing), replaces (different values) and removes (extra).
+
+    gone: somebody has dropped it; it is a derived table, and filled anew.
+    """
 
     table: str
     target: str
     inserted: int
     replaced: int
     removed: int
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 RED, DIM, RESET = "\x1b[31m", "\x1b[2m", "\x1b[0m"
 CLEARED = "\r\x1b[K"
+LINE_S = 10.0
+"""Off a terminal a line says so often what goes on."""
 ERROR_FILE = "BACKFILL_DETACHED_ERROR"  # tells a background process where to write the error that ends it
 
 

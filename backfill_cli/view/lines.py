@@ -147,7 +147,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         (limit_of(view)[0], _with_hint(view)),
         *((("now", spell_doing(view)),) if is_busy(view) else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
-        *(("derived", spell_derived(one)) for one in view.derived),
+        *(("derived", spell_derived(one, view.runner.alive)) for one in view.derived),
         *(("set aside", spell_aside(one)) for one in view.aside),
         *((("refused", spell_refused(view.refused)),) if view.refused is not None else ()),
         *(("refill", spell_refill(one)) for one in refills_of(view)),

@@ -160,7 +160,8 @@ class DerivedView:
 
     waits_for_snapshot: no commit fills it before the snapshot is read. waits_for: derived tables that are being
     filled by several commits, before it. key: empty if it is one row. refresh: "full" if each commit that changes
-    what it reads computes all of it; None: what a change reaches.
+    what it reads computes all of it; None: what a change reaches. epoch: the last commit, at which it equals its
+    SELECT; None if it is not filled.
     """
 
     name: str
@@ -171,6 +172,7 @@ class DerivedView:
     waits_for_snapshot: bool = False
     waits_for: Sequence[str] = ()
     refresh: str | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +425,7 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
             waits_for_snapshot=waits and not begun,
             waits_for=tuple(other.name for other in row.derived if waits and other.name in filling),
             refresh=one.refresh or None,
+            epoch=committed_epoch(row) if one.name in filled else None,
         )
 
     return tuple(map(view, row.derived))
@@ -439,11 +442,12 @@ def spell_refused(one: RefusedView) -> str:
     return f"{one.command}, requested by {one.by}, at commit {one.epoch}: {one.error.text}{way_on}"
 
 
-def spell_derived(one: DerivedView) -> str:
-    """`revenue → main.revenue: equals its SELECT at each commit`."""
+def spell_derived(one: DerivedView, live: bool) -> str:
+    """`revenue → main.revenue: equals its SELECT at each commit`. live: a runner sees to that."""
     name = one.name if one.name == one.target else f"{one.name} → {one.target}"
     if one.filled:
-        return f"{name}: equals its SELECT at each commit" + ", computed whole" * (one.refresh is not None)
+        as_of = "equals its SELECT at each commit" if live else f"filled, as of commit {one.epoch}"
+        return f"{name}: {as_of}" + ", computed whole" * (one.refresh is not None)
     if (how := one.filling) is not None:
         rows = f"about {how.rows * how.done // how.ranges:,} of {how.rows:,} rows of {how.table}"
         return f"{name}: being filled: {how.done} of {how.ranges} ranges, {rows}"

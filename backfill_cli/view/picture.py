@@ -442,7 +442,7 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("rates", spell_table_rates(view.table_rates), QUIET))
     if view.dropping:
         facts.append(("to be dropped", spell_dropping(view), QUIET))
-    facts += [("derived", spell_derived(one), QUIET) for one in view.derived]
+    facts += [("derived", spell_derived(one, view.runner.alive), QUIET) for one in view.derived]
     facts += [("set aside", spell_aside(one), WARN) for one in view.aside]
     if view.refused is not None:
         facts.append(("refused", spell_refused(view.refused), WARN))

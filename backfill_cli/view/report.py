@@ -262,7 +262,7 @@ def _facts(told: Reported) -> str:
         *((("upstream log held", spell_size(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
         *((("consistent", spell_not_yet(view)),) if view.converging and view.phase != "snapshot" else ()),
-        *(("derived", spell_derived(one)) for one in view.derived),
+        *(("derived", spell_derived(one, view.runner.alive)) for one in view.derived),
         *(("set aside", spell_aside(one)) for one in view.aside),
         *((("refused", spell_refused(view.refused)),) if view.refused is not None else ()),
         *(("refill", spell_refill(one)) for one in refills_of(view)),

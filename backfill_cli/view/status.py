@@ -16,7 +16,7 @@ from backfill_cli.errors import BackfillError, Fatal, Hint, HistoryGone, Transie
 from backfill_cli.model.headroom import Kept
 from backfill_cli.model.units import spell_count, spell_duration
 from backfill_cli.model.upstream import HeldLog
-from backfill_cli.view.console import answer, answer_json, coloured, interactive, say
+from backfill_cli.view.console import LINE_S, answer, answer_json, coloured, interactive, say
 from backfill_cli.view.lines import below_table, job_details, jobs_table, spell_held_up, spell_progress
 from backfill_cli.view.model import (
     DEAD,
@@ -64,7 +64,6 @@ def nothing_in(catalog: Catalog) -> tuple[str, Hint]:
 Look = Callable[[], Sequence[JobView]]
 
 REFRESH_S = 1.0
-LINE_S = 10.0
 WATCHING = "Ctrl-C leaves this view, and changes nothing."
 
 

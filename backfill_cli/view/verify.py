@@ -9,11 +9,17 @@ from contextlib import contextmanager
 from shlex import quote
 
 from backfill_cli.errors import Hint, VerifyMismatch, command
-from backfill_cli.model.units import spell_count, spell_duration, spell_epoch, spell_moment, spell_share
+from backfill_cli.model.units import (
+    spell_count,
+    spell_duration,
+    spell_epoch,
+    spell_moment,
+    spell_share,
+    spell_so_far,
+)
 from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyProgress, VerifyReport
-from backfill_cli.view.console import CLEARED, answer, answer_json, interactive, say, shown_lines, wrapped
+from backfill_cli.view.console import CLEARED, LINE_S, answer, answer_json, interactive, say, shown_lines, wrapped
 from backfill_cli.view.model import spell_not_compared
-from backfill_cli.view.status import LINE_S
 
 READ_AGAIN = (
     "the upstream was read again, as the job reads it: a value that backfill misreads is equal on both sides"
@@ -38,9 +44,11 @@ def show_verify(report: VerifyReport, as_json: bool) -> None:
             else fix_hint(report)
             or command(f"drop {report.job} --confirm {report.job}") + ", then start into a new table"
         )
-        of = "its SELECT" if all(table.derived or table.equal for table in report.tables) else "its upstream"
+        one, derived = len(different) == 1, all(table.derived or table.equal for table in report.tables)
+        differs = "differs from its" if one else "differ from their"
+        of = ("SELECT" if one else "SELECTs") if derived else "upstream"
         raise VerifyMismatch(
-            f"job {report.job!r}: {', '.join(different)} differs from {of} at commit {report.epoch}", hint
+            f"job {report.job!r}: {', '.join(different)} {differs} {of} at commit {report.epoch}", hint
         )
 
 
@@ -110,7 +118,9 @@ def fix_lines(report: VerifyReport, what: str) -> list[str]:
     """A line for each table that a fix changes."""
     assert report.fix is not None
     return [
-        f"table {one.target} {what}: {one.inserted:,} missing inserted, {one.replaced:,} changed replaced, "
+        f"table {one.target} {what}: it is gone, and filled anew"
+        if one.gone
+        else f"table {one.target} {what}: {one.inserted:,} missing inserted, {one.replaced:,} changed replaced, "
         f"{one.removed:,} extra removed"
         for one in report.fix.tables
     ]
@@ -125,6 +135,10 @@ def _table_lines(table: TableVerdict) -> Iterator[str]:
     if table.equal:
         rows = spell_count(table.rows_upstream, "row") if table.derived else f"{table.rows_upstream:,} rows"
         yield f"{kind} {name}: equal{to}, {rows} compared"
+        return
+    if table.gone:
+        rows = spell_count(table.rows_upstream, "row")
+        yield f"{kind} {name}: gone: somebody has dropped its table; its SELECT has {rows}"
         return
     by = "by its SELECT" if table.derived else "upstream"
     held = "in the table" if table.derived else "in the sink"
@@ -174,18 +188,18 @@ def shown(now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[Ver
     """Yields the function that takes the progress, from several threads.
 
     On a terminal it is one line, overwritten each time, cut at the terminal's width and gone at the end; elsewhere
-    a plain line when a new step begins, and every 10 s. What is held up stays on a line of its own; the lines that
-    follow say how much is left. now_s: a monotonic clock.
+    a plain line when a new step begins, and every 10 s, with its time. What is held up stays on a line of its own;
+    the lines that follow say how much is left. now_s: a monotonic clock.
     """
     drawn, turn = interactive(sys.stderr), threading.Lock()
-    holds, doing, told_s = "", "", 0.0
+    holds, doing, since_s, told_s = "", "", 0.0, 0.0
 
     def clear() -> None:
         if drawn:
             print(CLEARED, end="", file=sys.stderr, flush=True)
 
     def tell(at: VerifyProgress) -> None:
-        nonlocal holds, doing, told_s
+        nonlocal holds, doing, since_s, told_s
         with turn:
             if at.holds != holds:
                 holds = at.holds
@@ -195,8 +209,9 @@ def shown(now_s: Callable[[], float] = time.monotonic) -> Iterator[Callable[[Ver
                 width = shutil.get_terminal_size().columns - 1
                 print(f"{CLEARED}{shown_lines(progress_text(at))[:width]}", end="", file=sys.stderr, flush=True)
             elif at.doing != doing or now_s() - told_s >= LINE_S:
-                doing, told_s = at.doing, now_s()
-                say(progress_text(at))
+                told_s = now_s()
+                doing, since_s = at.doing, since_s if at.doing == doing else told_s
+                say(spell_so_far(progress_text(at), told_s - since_s))
 
     try:
         yield tell

@@ -204,7 +204,7 @@ class DerivedContract:
             (tmp_path / str(at)).mkdir()
             with sink.extras.copied(epochs.job, False, tmp_path / str(at)) as copy:
                 found.append(copy.compare(BY_NAME, kept, epochs.tables, 20))
-        assert found == [ComparedDerived(filled=False, compared=False), ComparedDerived(2, missing=2)]
+        assert found == [ComparedDerived(filled=False, compared=False), ComparedDerived(2, missing=2, gone=True)]
 
     def test_verify_tells_what_differs_from_its_select_and_a_renewed_one_is_filled_anew(
         self, sink: Sink, epochs: Epochs, query: Query, kept: tuple[Derived, ...], tmp_path: Path

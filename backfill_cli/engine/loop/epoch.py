@@ -23,7 +23,8 @@ from backfill_cli.strategies import S
 class Epoch(Generic[S]):
     """state: the strategy's, once this is committed. barrier_ms: when its barrier was, by the steady clock.
 
-    paced: whether a rate limited its reads of the snapshot.
+    paced: whether a rate limited its reads of the snapshot. fills: it has no rows, and brings derived tables
+    further.
     """
 
     checkpoint: Checkpoint
@@ -32,6 +33,7 @@ class Epoch(Generic[S]):
     state: S
     barrier_ms: int
     paced: bool = False
+    fills: bool = False
 
 
 def quarantined(before: Mapping[str, int], tables: Iterable[SinkTable], staged: Staged) -> Mapping[str, int]:
@@ -78,7 +80,8 @@ class Flight(Generic[S]):
     """epoch: prepared and not known to be committed, or None. commit_ms: how long the last commit took.
 
     unfilled: derived tables that a later commit fills, as of what the sink has; filling: how far those are of
-    which some ranges are filled. kept_ms: by derived table, how long the last commit took to keep it.
+    which some ranges are filled. kept_ms: by derived table, how long the last commit took to keep it. filled:
+    which of them it has brought further.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Flight(Generic[S]):
         self.committing: Future[None] | None = None
         self.commit_ms = 0
         self.kept_ms: Mapping[str, int] = {}
+        self.filled: Sequence[str] = ()
         self.begun_ms = 0  # by the steady clock
 
     def begin(self, epoch: Epoch[S], before: int, fill_rows: int | None = None) -> None:
@@ -157,7 +161,11 @@ class Flight(Generic[S]):
         hit("after-commit")
         derives = self._ports.sink.extras.derives if commit.derived else None
         self.kept_ms = {} if derives is None else derives.took_ms
-        if self.unfilled:
+        self.filled = ()
+        if before := self.unfilled:
+            how = self.filling
             self.unfilled = unfilled(self._job, self._ports.sink)
             self.filling = filling_of(self._job, self._ports.sink)
+            further = {one for one in before if self.filling.get(one) != how.get(one)}
+            self.filled = [one for one in before if one in further or one not in self.unfilled]
         self.commit_ms = self._ports.steady_ms() - began_ms

@@ -299,7 +299,10 @@ class Orchestrator(Generic[S]):
         self._committed_state = flight.state
         self._applied = self._applied.join(flight.state.position)
         committed_ms = self._ports.now_ms()
-        self._unmarked = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
+        record = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
+        if flight.fills and self._flight.filled:
+            record = replace(record, mutations=f"{FILLED} {' and '.join(self._flight.filled)}")
+        self._unmarked = record
         kept_ms = self._flight.kept_ms
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms(), kept_ms)
         self._meter.landed()
@@ -486,7 +489,8 @@ class Orchestrator(Generic[S]):
         if self._flight.epoch is not None:
             return Tick.WAITING
         self.state = self._strategy.advance(self.state, plan, None, budget)
-        self._ahead = self._standing(barrier, plan, Staged(uuid4().hex[:12]), budget.steady_ms, FILLED)
+        ahead = self._standing(barrier, plan, Staged(uuid4().hex[:12]), budget.steady_ms, FILLED)
+        self._ahead = replace(ahead, fills=True)
         self._rhythm.passed()
         self._backoff = Backoff()
         return None

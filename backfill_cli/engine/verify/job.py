@@ -354,7 +354,7 @@ class Verification:
             if not found.compared or (not found.filled and saved.checkpoint.phase is Phase.SNAPSHOT):
                 yield TableVerdict(one.name, one.target, True, 0, 0, derived=True, filled=False)
                 continue
-            equal = not (found.missing or found.extra or found.changed)
+            equal = not (found.missing or found.extra or found.changed or found.gone)
             yield TableVerdict(
                 *(one.name, one.target, equal, found.rows, found.held),
                 rows=found.different,
@@ -362,6 +362,7 @@ class Verification:
                 extra=found.extra,
                 changed=found.changed,
                 derived=True,
+                gone=found.gone,
             )
 
     def _memory(self, at: Checkpoint, copy: SinkCopy) -> Memory | None:

@@ -662,7 +662,7 @@ class SqlDerives(Derives, Generic[S]):
             if not filled:
                 return ComparedDerived(filled=False, compared=False)
             ((rows,),) = state.con.rows(f"SELECT {count}(*) FROM ({one.text}) AS {own.SOURCE}")
-            return ComparedDerived(rows, missing=rows, filled=filled)
+            return ComparedDerived(rows, missing=rows, gone=True)
         columns, held_as = self.columns(state, f"({one.text})"), dict(self.columns(state, target))
         if self._altered(state, one, self.target(derived)):
             rows, held = (

@@ -22,7 +22,8 @@ from backfill_cli.engine.verify import fix
 from backfill_cli.engine.verify.job import Verification, history_named, require_known
 from backfill_cli.engine.verify.progress import Steps
 from backfill_cli.errors import START_OVER, BadData, HistoryGone, Transient, UsageError
-from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.checkpoint import Checkpoint, Marker
+from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
@@ -77,6 +78,40 @@ def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
     fixing = fix._Fixing(runner, JOB, store, resources, stager, heartbeat)
     done = fixing.done(verification, lambda _found: passed(1.0))
     assert done.seconds == 3.0 + 20.0 + 1.0 + 3.0 + 4.5
+
+
+def test_a_fix_fills_a_derived_table_that_somebody_has_dropped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It said `nothing to fix`: what prepares the sink had set the marker back before the comparison."""
+    markers, promised, seen = {"d": Marker(5, 1, "a")}, list[Checkpoint](), list[VerifyReport]()
+    table = TableVerdict("orders", "main.orders", True, 9, 9)
+
+    def recovered(*_: Any, **__: Any) -> Any:
+        if promised:
+            markers["d"] = Marker(promised[0].epoch, 2, "b")
+        return SimpleNamespace(committed=AT, last_epoch=5, control=Control())
+
+    def report(_begin: Any = None) -> VerifyReport:
+        derived = TableVerdict("d", "main.d", True, 0, 0, derived=True, filled=markers["d"].epoch > 0)
+        return VerifyReport("shop", AT.epoch, (table, derived), 1.0)
+
+    monkeypatch.setattr(fix, "sync", lambda _folder: None)
+    monkeypatch.setattr(fix, "recover", recovered)
+    monkeypatch.setattr(fix, "prepare_derived", lambda *_: markers.update(d=Marker(0, 0, "")))
+    sink = SimpleNamespace(committed=lambda _job: dict(markers), extras=SimpleNamespace(derives=None))
+    store: Any = SimpleNamespace(
+        prepare=lambda at, *_: promised.append(at), load=lambda: SimpleNamespace(committed=AT)
+    )
+    resources: Any = SimpleNamespace(with_retries=lambda act: act(), sink=sink)
+    stager: Any = SimpleNamespace(folder=lambda *_: str(tmp_path))
+    runner = Job("shop", 2, TABLES, "{}", derived=(Derived("d", "main.d", ("k",), "SELECT 1"),))
+    fixing = fix._Fixing(runner, JOB, store, resources, stager, SimpleNamespace(check=lambda: None))  # type: ignore[arg-type]
+    done = fixing.done(SimpleNamespace(report=report), seen.append)  # type: ignore[arg-type]
+    assert len(promised) == 1, "a commit, which fills it"
+    (_, gone), (_, after) = seen[0].tables, done.tables
+    assert (gone.gone, gone.equal, after.filled, after.equal) == (True, False, True, True)
+    assert [(one.table, one.gone) for one in done.fix.tables] == [("d", True)]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("phase", Phase)

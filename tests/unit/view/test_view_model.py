@@ -23,6 +23,7 @@ from backfill_cli.view.lines import job_details, spell_finished
 from backfill_cli.view.model import (
     DerivedView,
     RefillView,
+    committed_epoch,
     job_view,
     refill_view,
     refills_of,
@@ -332,10 +333,13 @@ def test_a_derived_table_is_filled_as_its_marker_says_or_once_the_snapshot_is_pa
     at: dict[str, Any], said: str
 ) -> None:
     derived = (Derived("d", "main.d", ("k",), "SELECT 1"),)
-    (one,) = job_view(row(progress=progress(**at), derived=derived)).derived
-    waits = said == FIRST
-    assert one == DerivedView("d", "main.d", ("k",), said == FILLED, waits_for_snapshot=waits)
-    assert spell_derived(one) == f"d → main.d: {said}"
+    job = row(progress=progress(**at), derived=derived)
+    (one,) = job_view(job).derived
+    waits, epoch = said == FIRST, committed_epoch(job) if said == FILLED else None
+    assert one == DerivedView("d", "main.d", ("k",), said == FILLED, waits_for_snapshot=waits, epoch=epoch)
+    assert spell_derived(one, live=True) == f"d → main.d: {said}"
+    ended = spell_derived(one, live=False)
+    assert ended == f"d → main.d: {f'filled, as of commit {epoch}' if said == FILLED else said}"
 
 
 def test_a_derived_table_that_is_filled_after_others_names_those_that_are_being_filled() -> None:
@@ -349,8 +353,8 @@ def test_a_derived_table_that_is_filled_after_others_names_those_that_are_being_
 
     large, wide, small, done = told("large")
     assert [one.waits_for for one in (large, wide, small, done)] == [(), ("large",), ("large",), ()]
-    assert spell_derived(small) == "small: not filled yet, it waits for large, which is being filled"
-    assert spell_derived(large) == "large: being filled: 3 of 16 ranges, about 30 of 160 rows of t"
+    assert spell_derived(small, True) == "small: not filled yet, it waits for large, which is being filled"
+    assert spell_derived(large, True) == "large: being filled: 3 of 16 ranges, about 30 of 160 rows of t"
     small = told("large", "wide", "left")[2]
     assert small.waits_for == ("large", "wide"), "one that has left the job is not waited for"
-    assert spell_derived(small) == "small: not filled yet, it waits for large, wide, which are being filled"
+    assert spell_derived(small, True) == "small: not filled yet, it waits for large, wide, which are being filled"

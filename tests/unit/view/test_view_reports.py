@@ -7,9 +7,9 @@ import pytest
 
 from backfill_cli.errors import Hint, VerifyMismatch, command
 from backfill_cli.model.reports import PlannedDerived, PlannedTable, PlanReport, ReadByDerived, Refusal
-from backfill_cli.model.verify import DifferentRange, DifferentRow, TableVerdict, VerifyReport
+from backfill_cli.model.verify import DifferentRange, DifferentRow, Fix, TableFix, TableVerdict, VerifyReport
 from backfill_cli.view.reports import plan_text, show_plan
-from backfill_cli.view.verify import show_verify
+from backfill_cli.view.verify import fix_lines, show_verify
 
 TABLE = PlannedTable(
     "orders", "main.orders", ("id",), 20, 200_000, 4 << 20, (("id", "BIGINT"), ("status", "VARCHAR"))
@@ -191,6 +191,14 @@ def test_verify_tells_of_a_derived_table_beside_its_select(capsys: pytest.Captur
     equal = TableVerdict("total", "total", True, 1, 1, derived=True)
     empty = TableVerdict("later", "later", True, 0, 0, derived=True, filled=False)
     other = TableVerdict("revenue", "mart.revenue", False, 5, 4, rows=named, missing=1, changed=1, derived=True)
+    gone = TableVerdict("days", "days", False, 0, 0, derived=True, gone=True)
+    with pytest.raises(VerifyMismatch, match=r"mart\.revenue, days differ from their SELECTs at commit 7"):
+        show_verify(VerifyReport("orders", 7, (SAME, other, gone), 1.0, fixable=True), False)
+    said = "derived table days: gone: somebody has dropped its table; its SELECT has 0 rows"
+    assert said in capsys.readouterr().out.splitlines()
+    fixed = VerifyReport("orders", 7, (gone,), 1.0, fix=Fix((TableFix("days", "days", 0, 0, 0, gone=True),), 8))
+    show_fix = fix_lines(fixed, "was fixed, as commit 8")
+    assert show_fix == ["table days was fixed, as commit 8: it is gone, and filled anew"]
     with pytest.raises(VerifyMismatch, match=r"mart\.revenue differs from its SELECT at commit"):
         show_verify(
             VerifyReport("orders", 1_763_692_800_123, (SAME, equal, empty, other), 1.0, fixable=True), False

@@ -23,7 +23,7 @@ def test_off_a_terminal_a_line_comes_when_something_else_begins_and_every_10_s(
         for clock["s"], doing in moments:
             tell(VerifyProgress("j", doing))
     told = capsys.readouterr()
-    assert told.err.splitlines() == ["j: a", "j: a", "j: b"]
+    assert told.err.splitlines() == ["j: a", "j: a, 10 s", "j: b"]
     assert told.out == ""
 
 

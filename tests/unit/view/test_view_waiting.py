@@ -53,12 +53,19 @@ def test_the_line_says_what_is_done_and_is_gone_at_the_end(terminal: Terminal) -
     assert max(map(len, terminal.said.split(CLEARED))) == 29
 
 
-def test_nothing_is_said_where_nobody_watches(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_off_a_terminal_a_line_says_for_each_10_s_what_is_done(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(view, "interactive", lambda _stream: False)
     with waiting("looking") as tell:
         tell("starting Spark")
         time.sleep(0.05)
     assert terminal.said == ""
+    monkeypatch.setattr(view, "LINE_S", 1.05)
+    with waiting("looking") as tell:
+        tell("starting Spark")
+        terminal.until_said("starting Spark, 1 s\n")
+    assert CLEARED not in terminal.said, "it stays: a log says what took long"
 
 
 def test_the_line_is_gone_before_each_of_what_is_waited_for(terminal: Terminal) -> None:
