@@ -25,7 +25,10 @@ def history(
     as_json: JsonOption = False,
     catalog: CatalogOption = "",
 ) -> None:
-    """List a job's newest commits, oldest first: times, rows, durations, and the commands they applied."""
+    """List a job's newest commits, oldest first: times, rows, durations, and the commands they applied.
+
+    A commit's number is the time when it began, in ms; TIME is when the sink had it.
+    """
     if not last.isdecimal() or int(last) < 1:
         raise UsageError(f"--last {last}: not a whole number above 0", "name a number: --last 100")
     store = open_catalog(catalog)
