@@ -53,12 +53,17 @@ def _of(scope: Scope, leaf: str, at: int, engine: Engine, *, alone: bool) -> dic
             return None
         if at <= joined:
             names |= {own.fold(one.name): _name(one, engine) for one in join.args.get("using") or ()}
-    if scope.find(exp.Columns) or any(
-        not isinstance(star.parent, (exp.Count, exp.Column)) for star in scope.find_all(exp.Star)
-    ):
+    tests = isinstance(tree.parent, exp.Exists)  # whose columns nobody sees
+    stars = [one for one in scope.find_all(exp.Star) if not (tests and one.parent is tree)]
+    if scope.find(exp.Columns) or not all(isinstance(one.parent, (exp.Count, exp.Column)) for one in stars):
         return None
-    for column in scope.find_all(exp.Column):
+    inside = (column for one in scope.subquery_scopes for column in one.external_columns)
+    ours = [column for column in inside if own.fold(column.table) == own.fold(leaf)]
+    around = _around(scope)
+    for column in (*scope.find_all(exp.Column), *ours):
         first, *rest = column.parts
+        if rest and own.fold(first.name) in around:
+            continue
         if own.fold(first.name) == own.fold(leaf):
             if not rest or isinstance(rest[0], exp.Star):
                 return None  # the whole row
@@ -73,6 +78,15 @@ def _of(scope: Scope, leaf: str, at: int, engine: Engine, *, alone: bool) -> dic
             continue
         names.setdefault(own.fold(named.name), _name(named, engine))
     return names
+
+
+def _around(scope: Scope) -> set[str]:
+    """What a query in an expression can name besides what is in its FROM: what FROM around it has, folded."""
+    found, inner, outer = set[str](), scope, scope.parent
+    while outer is not None and inner.is_subquery:
+        found |= set(map(own.fold, outer.selected_sources))
+        inner, outer = outer, outer.parent
+    return found - set(map(own.fold, scope.selected_sources))
 
 
 def _name(named: exp.Expr, engine: Engine) -> str:

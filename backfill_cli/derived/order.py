@@ -79,16 +79,21 @@ def _name(part: exp.Expr, engine: Engine) -> str:
 
 
 def _is_query(table: exp.Table, engine: Engine) -> bool:
-    """Whether it is a query of WITH: one before it there, or any of those before its SELECT."""
+    """Whether it is a query of WITH: one before it there, itself if that is RECURSIVE, or any before its SELECT; by
+    name.
+    """
     inner: exp.Expr | None = table
     within: list[exp.Expr] = []
     while inner is not None:
         with_ = inner.args.get("with_")
         for one in with_.expressions if isinstance(with_, exp.With) and len(table.parts) == 1 else ():
-            if any(one is outer for outer in within):
+            inside = any(one is outer for outer in within)
+            if inside and not one.parent.args.get("recursive"):
                 break
             if _name(one.args["alias"].this, engine) == _name(table.parts[0], engine):
                 return True
+            if inside:
+                break
         within.append(inner)
         inner = inner.parent
     return False

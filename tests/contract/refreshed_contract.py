@@ -109,6 +109,20 @@ class RefreshedContract:
         sink.commit(past(epochs.next(inserts=rows((8, "a"), (9, "b"))), *kept))
         assert sorted(query("SELECT * FROM whole"), key=str) == sorted(query(sql), key=str)
 
+    def test_a_select_of_which_the_database_reads_other_tables_than_are_known_is_refused(
+        self, sink: Sink, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        one = Derived("whole", "whole", ("name",), REFRESHED["UNION"][1], "full")
+        with monkeypatch.context() as patched:
+            patched.setattr(type(derives), "scanned", lambda *_: {"others"})
+            with pytest.raises(UsageError, match="others: it is not certain that the SELECT reads it") as refused:
+                derives.check("new", [one], epochs.tables, {})
+        with typed(refused.value) as hint:
+            hint.says("read the tables of the job in FROM alone")
+            assert derives.check("new", [one], epochs.tables, {})
+
     def test_floating_point_sums_decide_about_no_row(self, sink: Sink, epochs: Epochs) -> None:
         derives = sink.extras.derives
         assert derives is not None

@@ -58,6 +58,15 @@ FULL = {
         ),
         ("SELECT address.city AS city FROM orders", {"public.orders": {"address"}}),
         (
+            "SELECT c.id FROM customers c WHERE NOT EXISTS (SELECT * FROM orders o WHERE o.customer = c.id "
+            "AND o.amount > (SELECT max(l.price) FROM lines l WHERE l.customer = c.country))",
+            {
+                "customers": {"id", "country"},
+                "public.orders": {"customer", "amount"},
+                "public.lines": {"price", "customer"},
+            },
+        ),
+        (
             "SELECT o.address.city AS city FROM orders o, customers c",
             {"public.orders": {"address"}, "customers": set()},
         ),

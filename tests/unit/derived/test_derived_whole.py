@@ -3,6 +3,7 @@
 import pytest
 from hint_typed import typed
 
+from backfill_cli.derived.order import ordered
 from backfill_cli.derived.rows import Maintained, maintained
 from backfill_cli.errors import UsageError
 from backfill_cli.model.derived import Base, Derived
@@ -306,6 +307,13 @@ def test_rows_of_two_keys_that_are_null_are_not_told_apart_by_an_outer_join() ->
     assert read(sql.format("JOIN"), ("status",), "duckdb", made).reads == ("public.orders", "made")
     with pytest.raises(UsageError, match="two rows of m can be equal"):
         read(sql.format("FULL JOIN"), ("status",), "duckdb", made)
+
+
+def test_a_recursion_may_be_called_like_its_table() -> None:
+    step = "SELECT o.customer_id AS id FROM orders AS o JOIN d ON d.id = o.id"
+    sql = f"WITH RECURSIVE d AS (SELECT o.id FROM orders AS o UNION {step}) SELECT d.id FROM d"
+    (found,) = ordered([Derived("d", "d", ("id",), sql, "full")], [ORDERS], {"d": "d"}, "duckdb")
+    assert found.reads == ("public.orders",)
 
 
 def test_the_text_is_the_users_but_for_the_tables_names() -> None:
