@@ -79,7 +79,7 @@ def _name(part: exp.Expr, engine: Engine) -> str:
 
 
 def _is_query(table: exp.Table, engine: Engine) -> bool:
-    """Whether it is a query of WITH: one before it, itself if that is RECURSIVE, or any of those before its SELECT."""
+    """Whether it is a query of WITH: one before it, itself if RECURSIVE, or any of those before its SELECT."""
     inner: exp.Expr | None = table
     within: list[exp.Expr] = []
     while inner is not None:
