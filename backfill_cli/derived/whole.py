@@ -22,7 +22,7 @@ _WITH = {"expressions", "recursive"}
 _TABLE = {"this", "db", "catalog", "alias"}
 _SUBQUERY = {"this", "alias"}
 _CTE = {"this", "alias", "materialized"}
-_JOIN = {"this", "on", "using", "side", "kind", "method"}
+_JOIN = {"this", "on", "side", "kind", "method"}
 _LIMIT = {"expression"}
 _PARTS: Mapping[type[exp.Expr], set[str]] = {
     exp.Select: _SELECT,
@@ -36,6 +36,10 @@ _PARTS: Mapping[type[exp.Expr], set[str]] = {
     exp.Offset: _LIMIT,
 }
 """The parts of each that are taken."""
+
+
+MOST_STEPS = 1_000
+"""Of a recursion: each is a join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,12 @@ class WholeReader(Reader):
             if names.count(name) > 1:
                 self.refuse(f"two output columns are called {name!r}", "name one by AS")
         items = tuple(Item(name, "", exp.Null()) for name in names)
-        sums = [
-            one for one in tree.find_all(exp.AggFunc) if function_of(one) in ORDERED and not _is_shown(one, tree)
-        ]
-        return Whole(items, tuple(self.read_bases), sums=tuple(map(self._said, sums)))
+        sums = [one for one in tree.find_all(exp.AggFunc) if function_of(one) in ORDERED]
+        keyed = {self.engine.name(one, True) for one in self.derived.key}
+        shown = [] if any(map(tree.args.get, _DECIDING)) or not isinstance(tree, exp.Select) else tree.expressions
+        free = [one for one, name in zip(shown, names, strict=False) if name not in keyed]
+        hidden = tuple(self._said(one) for one in sums if not _is_shown(one, free))
+        return Whole(items, tuple(self.read_bases), sums=hidden)
 
     def _limited(self, node: exp.Expr) -> None:
         if isinstance(node, exp.Fetch):
@@ -107,6 +113,11 @@ class WholeReader(Reader):
         return said if len(said) <= 60 else said[:57] + "…"
 
     def _require_parts(self, node: exp.Expr) -> None:
+        if isinstance(node, exp.Join) and node.args.get("using"):
+            self.refuse(
+                f"{self._said(node)}: once another table gains a column of that name, it can be either",
+                "write ON, with the table's name before each column",
+            )
         for kind, taken in _PARTS.items():
             if isinstance(node, kind):
                 for name, value in node.args.items():
@@ -121,7 +132,7 @@ class WholeReader(Reader):
             self.refuse("a star: the result would change with the columns of a table", "name each column")
         if isinstance(node, exp.Join):
             joined = (node.args.get("kind") or "").upper()
-            if node.args.get("method") or joined not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
+            if node.args.get("method") or joined not in ("", "INNER", "CROSS", "OUTER"):
                 self.refuse(self._said(node), "write JOIN … ON with all its conditions")
 
     def _require_query(self, one: exp.Expr) -> None:
@@ -207,19 +218,20 @@ class WholeReader(Reader):
             alone = all(any(table is source for source in sources) for table in itself)
             if alone and all(isinstance(source, exp.Table) for source in sources):
                 shown = [node.unalias() for node in step.expressions]
-                # no other values than those of the tables, of which UNION has each row once
-                if union.args.get("distinct") and all(
-                    isinstance(node, (exp.Column, exp.Literal)) for node in shown
-                ):
-                    return
+                # no other values than those of the tables, and numbers up to a bound: UNION has each row once
                 names = self._listed(one.args["alias"]) or self._outputs(union.this)
                 called = {self._id(table.args.get("alias") or table.this) for table in itself}
-                if any(self._counts(union.this, step, at, (called, name)) for at, name in enumerate(names)):
+                ends = (
+                    isinstance(node, (exp.Column, exp.Literal))
+                    or (at < len(names) and self._counts(union.this, step, at, (called, names[at])))
+                    for at, node in enumerate(shown)
+                )
+                if union.args.get("distinct") and all(ends):
                     return
         self.refuse(
             f"WITH RECURSIVE {self._id(one.args['alias'].this)}: rows could keep it from coming to an end",
-            "write UNION, and columns alone in the SELECT that reads itself; or count its steps, from 0 AS depth, "
-            "by r.depth + 1 WHERE r.depth < 100",
+            "write UNION, not UNION ALL, with columns alone in the SELECT that reads itself; or count its steps, too, "
+            "from 0 AS depth, by r.depth + 1 WHERE r.depth < 100",
         )
 
     def _counts(self, first: exp.Expr, step: exp.Select, at: int, column: tuple[set[str], str]) -> bool:
@@ -237,7 +249,11 @@ class WholeReader(Reader):
         if not (_is_whole(begin) and isinstance(next_, exp.Add) and _is_whole(next_.right) and where is not None):
             return False
         tests = where.this.flatten() if isinstance(where.this, exp.And) else [where.this]
-        bounds = [one for one in tests if isinstance(one, (exp.LT, exp.LTE)) and _is_whole(one.right)]
+        bounds = [
+            one
+            for one in tests
+            if isinstance(one, (exp.LT, exp.LTE)) and _is_whole(one.right) and int(one.right.name) <= MOST_STEPS
+        ]
         names, (tables, name) = list(map(self._id, getattr(next_.left, "parts", []))), column
         is_it = names[1:] == [name] and names[0] in tables and int(next_.right.name) > 0
         return is_it and any(one.left == next_.left for one in bounds)
@@ -303,7 +319,7 @@ class WholeReader(Reader):
             has = [one for one in sources.values() if first in one.columns]
             others = [one for one in sources.values() if one.base and not (len(has) == 1 and one is has[0])]
             if has and not rest:
-                if not self._is_used(select, first) and (grows or len(has) > 1 or others):
+                if grows or len(has) > 1 or others:
                     self.refuse(
                         f"{said}: once another table gains a column of that name, it can be either",
                         f"say whose it is, as in orders.{said}",
@@ -374,11 +390,6 @@ class WholeReader(Reader):
                     "add to its ORDER BY: " + ", ".join(f"{name}.{one}" for one in lacking),
                 )
 
-    def _is_used(self, select: exp.Select, name: str) -> bool:
-        """Whether USING makes one column of it."""
-        using = [one for join in select.args.get("joins") or () for one in join.args.get("using") or ()]
-        return name in {self._id(one if isinstance(one, exp.Identifier) else one.this) for one in using}
-
 
 def _start(table: exp.Table) -> int:
     """Where it stands in the text."""
@@ -398,13 +409,15 @@ def _is_whole(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
 
 
+_DECIDING = ("having", "qualify", "distinct", "limit", "offset")
+"""Parts of a SELECT by which a value of it decides about rows."""
 _ARITHMETIC = (exp.Alias, exp.Paren, exp.Cast, exp.Coalesce, exp.Round, exp.Filter)
 _OPERATORS = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg)
 
 
-def _is_shown(call: exp.Expr, tree: exp.Expr) -> bool:
-    """Whether its value is one of the result's columns, and decides about nothing else."""
+def _is_shown(call: exp.Expr, shown: Sequence[exp.Expr]) -> bool:
+    """Whether its value is in one of these columns of the result, and decides about nothing else."""
     inner, outer = call, call.parent
     while isinstance(outer, _ARITHMETIC + _OPERATORS) or (isinstance(outer, exp.Window) and outer.this is inner):
         inner, outer = outer, outer.parent
-    return outer is tree and isinstance(tree, exp.Select) and any(inner is one for one in tree.expressions)
+    return any(inner is one for one in shown)

@@ -30,7 +30,7 @@ REFRESHED: dict[str, tuple[tuple[str, ...], str]] = {
     "a bounded recursion": (
         ("n", "depth"),
         "WITH RECURSIVE r AS (SELECT id AS n, 0 AS depth FROM orders "
-        "UNION ALL SELECT r.n, r.depth + 1 FROM r WHERE r.depth < 2) SELECT r.n, r.depth FROM r",
+        "UNION SELECT r.n, r.depth + 1 FROM r WHERE r.depth < 2) SELECT r.n, r.depth FROM r",
     ),
     "EXISTS": (
         ("id",),
@@ -140,7 +140,15 @@ class RefreshedContract:
             with typed(refused.value) as hint:
                 hint.says("make decimals of them")
                 check(text.format("1", "decimal(10, 2)"))
-        check("SELECT o.id, sum(CAST(o.id AS double precision)) AS n FROM orders AS o GROUP BY ROLLUP (o.id)")
+        summed = "SELECT o.id, sum(CAST(o.id AS double precision)) AS n FROM orders AS o GROUP BY "
+        check(summed + "ROLLUP (o.id)")
+        for decides in ("o.id ORDER BY 2, o.id LIMIT 1", "o.id HAVING count(*) > 1"):
+            with pytest.raises(UsageError, match="last digits depend on the order of rows"):
+                check(summed + decides)
+        with pytest.raises(UsageError, match="last digits depend on the order of rows"):
+            check(
+                summed.replace("o.id, sum", "max(o.id) AS last, sum").replace("AS n", "AS id") + "ROLLUP (o.name)"
+            )
 
     def test_one_that_is_refreshed_whole_and_has_a_duplicate_refuses_the_commit(
         self, sink: Sink, epochs: Epochs, query: Query

@@ -42,6 +42,7 @@ SETTINGS = {
     "client_encoding": "UTF8",
     "TimeZone": "UTC",
     "DateStyle": "ISO,YMD",
+    "extra_float_digits": "1",  # a number as text is that number alone
     "standard_conforming_strings": "on",
     "lock_timeout": f"{LOCK_TIMEOUT_S}s",
     "statement_timeout": "0",

@@ -151,28 +151,28 @@ REFUSED = {
         "WITH RECURSIVE r(n) AS (SELECT o.id FROM orders AS o UNION SELECT r.n + 1 FROM r) "
         "SELECT r.n AS status FROM r",
         "WITH RECURSIVE r: rows could keep it from coming to an end",
-        "write UNION, and columns alone in the SELECT that reads itself",
+        "columns alone in the SELECT that reads itself",
         "WITH RECURSIVE r(n) AS (SELECT o.id FROM orders AS o UNION SELECT o.customer_id FROM orders AS o "
         "JOIN r ON r.n = o.id) SELECT r.n AS status FROM r",
     ),
     "a recursion of a cycle of rows": (
         "WITH RECURSIVE r(n, depth) AS (SELECT o.id, 0 FROM orders AS o "
-        "UNION ALL SELECT o.customer_id, r.depth + 1 "
+        "UNION SELECT o.customer_id, r.depth + 1 "
         "FROM orders AS o JOIN r ON r.n = o.id) SELECT r.n AS status FROM r",
         "rows could keep it from coming to an end",
         "or count its steps",
         "WITH RECURSIVE r(n, depth) AS (SELECT o.id, 0 FROM orders AS o "
-        "UNION ALL SELECT o.customer_id, r.depth + 1 "
+        "UNION SELECT o.customer_id, r.depth + 1 "
         "FROM orders AS o JOIN r ON r.n = o.id WHERE o.amount > 1 AND r.depth < 100) SELECT r.n AS status FROM r",
     ),
     "a recursion of a bound for another column": (
         "WITH RECURSIVE r(n, depth) AS (SELECT o.id, 0 FROM orders AS o "
-        "UNION ALL SELECT o.customer_id, r.depth + 1 "
+        "UNION SELECT o.customer_id, r.depth + 1 "
         "FROM orders AS o JOIN r ON r.n = o.id WHERE o.id < 100) SELECT r.n AS status FROM r",
         "rows could keep it from coming to an end",
         "or count its steps",
         "WITH RECURSIVE r(n, depth) AS (SELECT o.id, 0 FROM orders AS o "
-        "UNION ALL SELECT o.customer_id, r.depth + 1 "
+        "UNION SELECT o.customer_id, r.depth + 1 "
         "FROM orders AS o JOIN r ON r.n = o.id WHERE r.depth < 100) SELECT r.n AS status FROM r",
     ),
     "a recursion by what a query beside it computes": (
@@ -183,12 +183,41 @@ REFUSED = {
         "columns alone in the SELECT that reads itself",
         PLAIN,
     ),
+    "a recursion whose rows are more at each step": (
+        "WITH RECURSIVE r(n, depth) AS (SELECT o.id, 0 FROM orders AS o "
+        "UNION ALL SELECT o.customer_id, r.depth + 1 "
+        "FROM orders AS o JOIN r ON r.n = o.id WHERE r.depth < 100) SELECT r.n AS status FROM r",
+        "rows could keep it from coming to an end",
+        "write UNION, not UNION ALL",
+        "WITH RECURSIVE r(n, depth) AS (SELECT o.id, 0 FROM orders AS o UNION SELECT o.customer_id, r.depth + 1 "
+        "FROM orders AS o JOIN r ON r.n = o.id WHERE r.depth < 100) SELECT r.n AS status FROM r",
+    ),
+    "a recursion of too many steps": (
+        "WITH RECURSIVE r(depth) AS (SELECT 0 FROM orders AS o UNION SELECT r.depth + 1 "
+        "FROM r WHERE r.depth < 99999999999) SELECT r.depth AS status FROM r",
+        "rows could keep it from coming to an end",
+        "WHERE r.depth < 100",
+        "WITH RECURSIVE r(depth) AS (SELECT 0 FROM orders AS o UNION SELECT r.depth + 1 "
+        "FROM r WHERE r.depth < 100) SELECT r.depth AS status FROM r",
+    ),
+    "USING": (
+        "SELECT o.status FROM orders AS o JOIN customers AS c USING (id)",
+        "once another table gains a column of that name",
+        "write ON, with the table's name before each column",
+        "SELECT o.status FROM orders AS o JOIN customers AS c ON c.id = o.id",
+    ),
+    "ANTI JOIN": (
+        "SELECT o.status FROM orders AS o ANTI JOIN customers AS c ON c.id = o.id",
+        "ANTI JOIN customers",
+        "write JOIN … ON",
+        "SELECT o.status FROM orders AS o WHERE NOT EXISTS (SELECT * FROM customers AS c WHERE c.id = o.id)",
+    ),
     "a recursion by a column that is called so": (
-        "WITH RECURSIVE r(n, amount) AS (SELECT o.id, 0 FROM orders AS o UNION ALL SELECT r.n, o.amount + 1 "
+        "WITH RECURSIVE r(n, amount) AS (SELECT o.id, 0 FROM orders AS o UNION SELECT r.n, o.amount + 1 "
         "FROM orders AS o JOIN r ON r.n = o.id WHERE o.amount < 100) SELECT r.n AS status FROM r",
         "rows could keep it from coming to an end",
         "or count its steps",
-        "WITH RECURSIVE r(n, amount) AS (SELECT o.id, 0 FROM orders AS o UNION ALL SELECT q.n, q.amount + 1 "
+        "WITH RECURSIVE r(n, amount) AS (SELECT o.id, 0 FROM orders AS o UNION SELECT q.n, q.amount + 1 "
         "FROM orders AS o JOIN r AS q ON q.n = o.id WHERE q.amount <= 100) SELECT r.n AS status FROM r",
     ),
     "no table": ("SELECT 1 AS status", "it reads no table of the job", "read one FROM the job's tables", PLAIN),
