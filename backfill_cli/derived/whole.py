@@ -230,8 +230,8 @@ class WholeReader(Reader):
                     return
         self.refuse(
             f"WITH RECURSIVE {self._id(one.args['alias'].this)}: rows could keep it from coming to an end",
-            "write UNION, not UNION ALL, with columns alone in the SELECT that reads itself; or count its steps, too, "
-            "from 0 AS depth, by r.depth + 1 WHERE r.depth < 100",
+            "write UNION, not UNION ALL, with columns alone in the SELECT that reads itself; or count its steps, "
+            "too, from 0 AS depth, by r.depth + 1 WHERE r.depth < 100",
         )
 
     def _counts(self, first: exp.Expr, step: exp.Select, at: int, column: tuple[set[str], str]) -> bool:
