@@ -159,8 +159,8 @@ class ChangesOptions(_Options):
     epoch: str | None = Field(
         default=None,
         description="column whose value orders commits across files and tables, dotted if nested; all rows of a "
-        "table with one value are in one file, and values increase in name order; if left out, each file is one "
-        "epoch",
+        "table with one value are in one file, and values increase in name order; with several tables, the newest "
+        "value is applied once every table has it or one has a later value; if left out, each file is one epoch",
     )
     timestamps: TimeUnit | None = Field(
         default=None,
