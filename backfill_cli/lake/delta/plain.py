@@ -29,6 +29,8 @@ MOST_FILES = 200
 """Of a version that is read by its files: Spark asks for each, by a job of its own for more than 32."""
 _PLAIN = re.compile(r"(?:[a-z0-9]+:/)?[\w./=-]+")
 """A path or URI that is written as it is, and starts no pattern."""
+_HIDDEN = re.compile(r"(?:.*/)?(?:[_.][^/]*|[^/]*\._COPYING_)")
+"""A file that Spark leaves out by its name alone, as one that is not complete. Delta reads it."""
 
 
 def add_actions(opened: DeltaTable) -> pa.Table:
@@ -127,6 +129,7 @@ def whole_files(where: Where, version: int | None, columns: Columns) -> tuple[li
         or any(not same_type(kinds[name], columns[name]["type"]) for name in there)
         or not 0 < len(paths) <= MOST_FILES
         or not all(_PLAIN.fullmatch(path) for path in (where.uri, *paths))
+        or any(_HIDDEN.fullmatch(path) for path in paths)
     ):
         return None
     infos = where.fs.get_file_info([f"{where.folder}/{path}" for path in paths])

@@ -82,3 +82,16 @@ def test_many_files_and_a_path_that_is_spelled_otherwise_are_left_to_delta(tmp_p
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("backfill_cli.lake.delta.plain.MOST_FILES", 3)
         assert whole_files(where, 3, COLUMNS) is None
+
+
+@pytest.mark.parametrize("name", ["_part.parquet", ".part.parquet", "a/_part.parquet", "part.parquet._COPYING_"])
+def test_a_file_that_spark_leaves_out_by_its_name_is_left_to_delta(tmp_path: Path, name: str) -> None:
+    """An add action may name any path: another writer's, whose rows Delta's own reader has."""
+    where = written(tmp_path / "t", 1)
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    (log,) = (tmp_path / "t/_delta_log").glob("*.json")
+    (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
+    file.rename(tmp_path / "t" / name)
+    log.write_text(log.read_text().replace(file.name, name))
+    assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table()["id"].to_pylist() == [1]
+    assert whole_files(where, 0, COLUMNS) is None
