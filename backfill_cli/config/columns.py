@@ -70,7 +70,7 @@ def used_in(tables: Sequence[Table], derived: Iterable[DerivedSection], dialect:
     names = {table.name: (table.sink_name,) for table in tables}
     found: dict[str, tuple[str, ...] | None] = {}
     for one in derived:
-        for table, columns in used(one.sql, dialect, names).items():
+        for table, columns in used(one.sql, dialect, names, one.refresh is not None).items():
             found[table] = merged(found.get(table, ()), columns)
     return {table.name: found[table.name] for table in tables if table.keep is not None and table.name in found}
 

@@ -15,11 +15,14 @@ from backfill_cli.contracts import own
 from backfill_cli.derived.engines import ENGINES, Engine
 
 
-def used(sql: str, dialect: str, tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...] | None]:
+def used(
+    sql: str, dialect: str, tables: Mapping[str, tuple[str, ...]], whole: bool = False
+) -> dict[str, tuple[str, ...] | None]:
     """By table that the SELECT reads: the columns that it names, as it writes them first; None: any.
 
     Where names have a case, they are as the engine compares them: what is not quoted is in lower case.
-    tables: by name, what a SELECT may call it besides. Of a text that is no SELECT: any, of all tables.
+    tables: by name, what a SELECT may call it besides. whole: the text is one that is computed whole, where a
+    query in FROM can name what FROM around it has, too. Of a text that is no SELECT: any, of all tables.
     """
     found: dict[str, dict[str, str] | None] = {}
     try:
@@ -29,22 +32,30 @@ def used(sql: str, dialect: str, tables: Mapping[str, tuple[str, ...]]) -> dict[
         return dict.fromkeys(tables)
     if not isinstance(tree, exp.Query):
         return dict.fromkeys(tables)
+    sources = {id(scope.expression): set(map(own.fold, scope.selected_sources)) for scope in scopes}
     for scope in scopes:
         leaves = {name: source for name, (_, source) in scope.selected_sources.items()}
         for at, (leaf, source) in enumerate(leaves.items()):
             if not isinstance(source, exp.Table):
                 continue
-            names = _of(scope, leaf, at, ENGINES[dialect], alone=len(leaves) == 1)
+            around = _around(scope, sources, whole)
+            names = _of(scope, leaf, at, ENGINES[dialect], around, alone=len(leaves) == 1)
+            inside = _inside(scope, leaf, sources, whole)
+            if names is not None:
+                names = {**{own.fold(one.name): _name(one, ENGINES[dialect]) for one in inside}, **names}
             for table in _called(source, tables):
                 held = found.setdefault(table, {})
                 found[table] = None if held is None or names is None else {**held, **names}
     return {table: None if names is None else tuple(names.values()) for table, names in found.items()}
 
 
-def _of(scope: Scope, leaf: str, at: int, engine: Engine, *, alone: bool) -> dict[str, str] | None:
+def _of(
+    scope: Scope, leaf: str, at: int, engine: Engine, around: set[str], *, alone: bool
+) -> dict[str, str] | None:
     """The columns of a table in FROM that one SELECT names, folded → as `used` has them; None: any.
 
-    at: which one it is, from 0. alone: it is the only one, so that a column without a table before it is its own.
+    at: which one it is, from 0. around: what else it can name. alone: it is the only one, so that a column without
+    a table before it is its own.
     """
     tree, names = scope.expression, dict[str, str]()
     made = {own.fold(one.alias) for one in getattr(tree, "selects", ()) if isinstance(one, exp.Alias)}
@@ -57,10 +68,7 @@ def _of(scope: Scope, leaf: str, at: int, engine: Engine, *, alone: bool) -> dic
     stars = [one for one in scope.find_all(exp.Star) if not (tests and one.parent is tree)]
     if scope.find(exp.Columns) or not all(isinstance(one.parent, (exp.Count, exp.Column)) for one in stars):
         return None
-    inside = (column for one in scope.subquery_scopes for column in one.external_columns)
-    ours = [column for column in inside if own.fold(column.table) == own.fold(leaf)]
-    around = _around(scope)
-    for column in (*scope.find_all(exp.Column), *ours):
+    for column in scope.find_all(exp.Column):
         first, *rest = column.parts
         if rest and own.fold(first.name) in around:
             continue
@@ -80,13 +88,39 @@ def _of(scope: Scope, leaf: str, at: int, engine: Engine, *, alone: bool) -> dic
     return names
 
 
-def _around(scope: Scope) -> set[str]:
-    """What a query in an expression can name besides what is in its FROM: what FROM around it has, folded."""
-    found, inner, outer = set[str](), scope, scope.parent
-    while outer is not None and inner.is_subquery:
-        found |= set(map(own.fold, outer.selected_sources))
+def _around(scope: Scope, sources: Mapping[int, set[str]], whole: bool) -> set[str]:
+    """What a query can name besides what is in its FROM: what FROM around it has, by other names, folded.
+
+    sources: what each has in FROM, folded, by its id. whole: as of `used`.
+    """
+    found, inner = set[str](), scope.expression
+    while (outer := _outer(inner, whole)) is not None:
+        found |= sources.get(id(outer), set())
+        inner = outer
+    return found - sources[id(scope.expression)]
+
+
+def _inside(scope: Scope, leaf: str, sources: Mapping[int, set[str]], whole: bool) -> Iterator[exp.Expr]:
+    """The columns of a table in FROM that queries inside the SELECT name, by the table's name."""
+    for column in scope.expression.find_all(exp.Column):
+        first, *rest = column.parts
+        query, name = column.find_ancestor(exp.Select), own.fold(first.name)
+        if not rest or name != own.fold(leaf) or query is scope.expression:
+            continue
+        while query is not None and name not in sources.get(id(query), set()):
+            query = _outer(query, whole)
+        if query is scope.expression:
+            yield rest[0]
+
+
+def _outer(query: exp.Expr, whole: bool) -> exp.Expr | None:
+    """The SELECT around it, of which it can name columns."""
+    inner, outer = query, query.parent
+    while outer is not None and not isinstance(outer, exp.Select):
+        if isinstance(outer, (exp.From, exp.Join, exp.CTE)) and inner is outer.this and not whole:
+            return None
         inner, outer = outer, outer.parent
-    return found - set(map(own.fold, scope.selected_sources))
+    return outer
 
 
 def _name(named: exp.Expr, engine: Engine) -> str:

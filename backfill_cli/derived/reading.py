@@ -767,6 +767,11 @@ class Reader:
                 )
         for window in tree.find_all(exp.Window):
             called = function_of(window.this)
+            if called in WINDOWS and window.this.find(exp.Order):
+                self.refuse(
+                    f"{_sql(window, self.engine)}: its function has an order of its own",
+                    f"write ORDER BY in OVER alone: {called}() OVER (ORDER BY …)",
+                )
             if called not in WINDOWS | ORDER_FREE or window.args.get("spec"):
                 self.refuse(
                     f"{_sql(window, self.engine)}: this window is not taken",

@@ -36,6 +36,8 @@ _PARTS: Mapping[type[exp.Expr], set[str]] = {
     exp.Offset: _LIMIT,
 }
 """The parts of each that are taken."""
+_AROUND = (exp.Subquery, exp.CTE, exp.SetOperation, exp.Exists, exp.In, exp.Any, exp.All)
+"""Where a query can stand whose rows are a set, or one value."""
 
 
 MOST_STEPS = 1_000
@@ -130,10 +132,22 @@ class WholeReader(Reader):
             or (isinstance(node.parent, exp.Select) and isinstance(node.parent.parent, exp.Exists))
         ):
             self.refuse("a star: the result would change with the columns of a table", "name each column")
+        if isinstance(node, exp.Query) and self._is_list(node):
+            self.refuse(
+                f"{self._said(node.parent or node)}: a list of rows, whose order is not settled",
+                "write IN or EXISTS, or join what it reads",
+            )
         if isinstance(node, exp.Join):
             joined = (node.args.get("kind") or "").upper()
             if node.args.get("method") or joined not in ("", "INNER", "CROSS", "OUTER"):
                 self.refuse(self._said(node), "write JOIN … ON with all its conditions")
+
+    def _is_list(self, query: exp.Query) -> bool:
+        """Whether its rows are made one value: ARRAY(SELECT …), or anything else that takes a query so."""
+        around = query.parent
+        if isinstance(query, exp.Subquery):
+            return isinstance(around, exp.Array) and "value_constructor" not in around.args
+        return around is not None and not isinstance(around, _AROUND)
 
     def _require_query(self, one: exp.Expr) -> None:
         name = one.args["alias"].this

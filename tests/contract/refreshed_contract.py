@@ -109,6 +109,24 @@ class RefreshedContract:
         sink.commit(past(epochs.next(inserts=rows((8, "a"), (9, "b"))), *kept))
         assert sorted(query("SELECT * FROM whole"), key=str) == sorted(query(sql), key=str)
 
+    def test_what_a_table_was_kept_by_is_gone_once_it_is_refreshed_whole(
+        self, sink: Sink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        named = "table_name LIKE '%backfill!_partials!_%' ESCAPE '!'"
+        held = f"SELECT count(*) FROM information_schema.tables WHERE {named}"
+        by_name = Derived("whole", "whole", ("name",), "SELECT name, count(*) AS n FROM orders GROUP BY name")
+        derives.prepare(epochs.job, [by_name], epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "a"))), by_name))
+        assert query(held) == [(1,)]
+        for one, tables in ((replace(by_name, refresh="full"), 0), (by_name, 1)):
+            derives.renew(epochs.job, [one])
+            sink.commit(past(epochs.next(inserts=rows((3 + tables, "b"))), one))
+            assert query(held) == [(tables,)]
+            sink.commit(past(epochs.next(inserts=rows((5 + tables, "b"))), one))
+            assert sorted(query("SELECT name, n FROM whole")) == [("a", 2), ("b", 2 + 2 * tables)]
+
     def test_a_select_of_which_the_database_reads_other_tables_than_are_known_is_refused(
         self, sink: Sink, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
     ) -> None:

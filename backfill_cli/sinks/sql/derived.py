@@ -896,6 +896,7 @@ class Keeping(Generic[S]):
         else:
             self.filling.forget(one)
         if (side := self.filling.rows(one)) is not None:
+            self.partials.drop(one)
             self._put(one, f"SELECT {one.engine.listed(one.columns)} FROM {side.sql}", side)
         else:
             self._put(one, self.partials.fill(one, self.filling.bag(one)) or one.text)

@@ -49,15 +49,12 @@ class Partials:
 
         bag: a table whose contributions make them up, unless they cannot be right.
         """
+        self.drop(one)
         if not self.known or isinstance(contributions(one), str):
             return ""
         self.lacking = [each for each in self.lacking if each is not one]
         job, table, name = self.commit.job, one.derived.name, self._name(one)
-        there, _ = self.recorded.get(table, ("", 0))
         added = added_to(self.state.con, one)
-        if there:
-            self.made = True
-            self.state.con.run(f"DROP TABLE IF EXISTS {self.state.sql(there)}")
         if isinstance(added, str):
             self.state.record_partials(job, table, "", _digest(name))
             return ""
@@ -76,6 +73,14 @@ class Partials:
             self.state.con.run(statement)
         self.state.record_partials(job, table, name, self.commit.epoch)
         return added.visible(target.sql)
+
+    def drop(self, one: Maintained) -> None:
+        """It has no partial aggregates: those there were are of other rows, or of another SELECT."""
+        name, _ = self.recorded.get(one.derived.name, ("", 0))
+        if name:
+            self.made = True
+            self.state.con.run(f"DROP TABLE IF EXISTS {self.state.sql(name)}")
+            self.state.record_partials(self.commit.job, one.derived.name, "", 0)
 
     def keep(self, kept: Sequence[Kept]) -> bool:
         """Those of the kept derived tables are of this commit. Returns whether tables were created or dropped."""

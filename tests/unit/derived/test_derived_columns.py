@@ -146,6 +146,51 @@ def test_a_count_of_rows_is_no_star_and_names_of_postgres_are_those_of_its_table
     assert set(spark["public.orders"] or ()) == {"note", "id", "status"}
 
 
+WHOLE: list[tuple[str, dict[str, set[str]]]] = [
+    (
+        "SELECT c.id, q.m FROM customers c, (SELECT max(o.amount) AS m FROM orders o "
+        "WHERE o.customer = c.id) AS q",
+        {"customers": {"id"}, "public.orders": {"amount", "customer"}},
+    ),
+    (
+        "SELECT c.name FROM customers c WHERE EXISTS "
+        "(SELECT q.m FROM (SELECT o.note AS m FROM orders o WHERE o.customer = c.id) AS q)",
+        {"customers": {"name", "id"}, "public.orders": {"note", "customer"}},
+    ),
+    (
+        "SELECT c.name FROM customers c WHERE c.id IN "
+        "(SELECT o.id FROM orders o UNION SELECT l.id FROM lines l WHERE l.customer = c.country)",
+        {"customers": {"name", "id", "country"}, "public.orders": {"id"}, "public.lines": {"id", "customer"}},
+    ),
+    (
+        "SELECT c.name, (WITH w AS (SELECT o.id FROM orders o WHERE o.customer = c.id) SELECT max(w.id) FROM w) "
+        "AS m FROM customers c",
+        {"customers": {"name", "id"}, "public.orders": {"id", "customer"}},
+    ),
+    (
+        "SELECT o.name FROM customers o WHERE EXISTS (SELECT 1 FROM orders o WHERE o.note = 'a')",
+        {"customers": {"name"}, "public.orders": {"note"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("sql", "expected"), WHOLE)
+def test_a_query_that_is_computed_whole_names_what_is_around_it(sql: str, expected: dict[str, set[str]]) -> None:
+    found = used(sql, "duckdb", TABLES, whole=True)
+    assert {table: set(of or ()) for table, of in found.items()} == expected
+    kept = {table.rpartition(".")[2]: [*(of or ())] for table, of in found.items()}
+    assert rows(sql, kept) == rows(sql, {})
+    for table, names in kept.items():
+        for name in names:
+            with pytest.raises(duckdb.Error):
+                rows(sql, {**kept, table: [one for one in names if one != name]})
+
+
+def test_a_field_of_a_column_is_no_column_of_what_is_around_it() -> None:
+    sql = "SELECT q.city FROM customers AS address, (SELECT address.city FROM orders o) AS q"
+    assert used(sql, "duckdb", TABLES)["public.orders"] == ("address",)
+
+
 def test_a_name_that_two_tables_end_in_counts_for_both() -> None:
     found = used("SELECT id FROM orders", "duckdb", {"a.orders": (), "b.orders": (), "orders_2": ()})
     assert found == {"a.orders": ("id",), "b.orders": ("id",)}

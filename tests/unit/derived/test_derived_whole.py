@@ -147,6 +147,24 @@ REFUSED = {
         "use one of",
         "SELECT max(o.status) AS status FROM orders AS o GROUP BY o.id",
     ),
+    "an array of rows": (
+        "SELECT o.status, ARRAY(SELECT c.id FROM customers AS c ORDER BY c.country) AS all_ FROM orders AS o",
+        "ARRAY(SELECT c.id FROM customers AS c ORDER BY c.country): a list of rows",
+        "write IN or EXISTS, or join what it reads",
+        "SELECT o.status FROM orders AS o WHERE o.id IN (SELECT c.id FROM customers AS c)",
+    ),
+    "an array of rows, in brackets": (
+        "SELECT o.status FROM orders AS o WHERE o.id = ANY(ARRAY((SELECT c.id FROM customers AS c)))",
+        "a list of rows, whose order is not settled",
+        "write IN or EXISTS",
+        "SELECT o.status FROM orders AS o WHERE o.id = ANY(SELECT c.id FROM customers AS c)",
+    ),
+    "a JSON array of rows": (
+        "SELECT o.status, JSON_ARRAY(SELECT c.id FROM customers AS c) AS all_ FROM orders AS o",
+        "a list of rows, whose order is not settled",
+        "write IN or EXISTS, or join",
+        "SELECT o.status, [(SELECT max(c.id) FROM customers AS c)] AS last FROM orders AS o",
+    ),
     "a recursion that counts on": (
         "WITH RECURSIVE r(n) AS (SELECT o.id FROM orders AS o UNION SELECT r.n + 1 FROM r) "
         "SELECT r.n AS status FROM r",
@@ -299,6 +317,12 @@ REFUSED = {
         "add to its ORDER BY: o.id",
         "SELECT o.status FROM orders AS o QUALIFY "
         "row_number() OVER (PARTITION BY o.status ORDER BY o.amount, o.id) = 1",
+    ),
+    "row_number by an order of its own": (
+        "SELECT o.status, row_number(ORDER BY o.amount) OVER (ORDER BY o.id) AS n FROM orders AS o",
+        "its function has an order of its own",
+        "write ORDER BY in OVER alone: row_number() OVER (ORDER BY …)",
+        "SELECT o.status, row_number() OVER (ORDER BY o.amount, o.id) AS n FROM orders AS o",
     ),
     "a key that is none": (
         "SELECT o.id AS number FROM orders AS o",
