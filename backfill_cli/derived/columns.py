@@ -104,7 +104,8 @@ def _inside(scope: Scope, leaf: str, sources: Mapping[int, set[str]], whole: boo
     """The columns of a table in FROM that queries inside the SELECT name, by the table's name."""
     for column in scope.expression.find_all(exp.Column):
         first, *rest = column.parts
-        query, name = column.find_ancestor(exp.Select), own.fold(first.name)
+        name = own.fold(first.name)
+        query: exp.Expr | None = column.find_ancestor(exp.Select)
         if not rest or name != own.fold(leaf) or query is scope.expression:
             continue
         while query is not None and name not in sources.get(id(query), set()):
