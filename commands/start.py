@@ -16,7 +16,7 @@ import typer
 
 from backfill_cli.api.moved import refuse_moved
 from backfill_cli.catalog.places import DEFAULT_CONFIG
-from backfill_cli.errors import Hint, UsageError, command
+from backfill_cli.errors import Hint, NoSuchJob, UsageError, command
 from backfill_cli.view.answers import NotStarted
 from backfill_cli.view.console import answer_json, as_typed, say
 
@@ -54,6 +54,7 @@ from ._written import (
 )
 
 if TYPE_CHECKING:
+    from backfill_cli.catalog import Catalog
     from backfill_cli.config import Keys
     from backfill_cli.config.draft import Asked
     from backfill_cli.config.sections import Retry
@@ -133,6 +134,7 @@ def start(
             return
         from backfill_cli.engine.loop.run import start as start_job
 
+        waiting = _waiting(job.job.name, store)
         run_shown(
             ctx,
             job.job.name,
@@ -141,6 +143,28 @@ def start(
             job.hooks,
             lambda viewer: start_job(job, store, until, into_existing, viewer, paused),
         )
+        _require_taken(job.job.name, store, waiting, as_json)
+
+
+def _waiting(name: str, store: "Catalog") -> set[int]:
+    """The ids of the commands that wait for the run."""
+    with suppress(NoSuchJob):
+        return {one.id for one in store.job(name).waiting}
+    return set()
+
+
+def _require_taken(name: str, store: "Catalog", waiting: set[int], answered: bool) -> None:
+    """Raises UsageError where one of these would have made the job what its config says, and was refused.
+
+    answered: whether stdout has an answer as JSON.
+    """
+    last = store.job(name).refused
+    if last is None or last.command.id not in waiting:
+        return
+    said = f"{last.command.said} was refused: {last.why.said}"
+    error = UsageError(f"job {name!r} is not what its config says: {said}", last.why.hint)
+    error.answered = answered
+    raise error
 
 
 def _patiently(ask: "Callable[[], Keys]", retry: "Retry") -> "Keys":

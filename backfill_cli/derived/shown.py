@@ -122,7 +122,8 @@ def notes_of(one: Maintained, types: Mapping[str, str], added: Contributions | s
     elif added or not one.pushed:
         notes.append(f"{row} computed again from all rows" + (f": {added}" if added else ""))
     notes += [
-        f"{name}: computed whole by each commit that reaches it; a [[derived]] of its own is not"
+        f"{name}: all rows of this subquery in FROM are computed by each commit whose changes reach it; of a "
+        "[[derived]] of its own, only those that they reach"
         for name in one.computed_whole
     ]
     kinds = {name.lower(): kind.upper() for name, kind in types.items()}

@@ -51,8 +51,12 @@ def derived_lines(table: PlannedDerived) -> list[str]:
     key = f"key {', '.join(table.key)}" if table.key else "one row"
     if table.refresh is not None:
         key += f'; refresh = "{table.refresh}"'
-    lines = [f"derived table {name}: a SELECT; {key}", *_lines(table.columns, {}), "  a change reaches its rows:"]
+    lines = [f"derived table {name}: a SELECT; {key}", *_lines(table.columns, {})]
     names = [one.table for one in table.reads]
+    notes = [wrapped(f"  note: {one}", 8) for one in table.notes]
+    if table.refresh is not None:  # its note says what a change reaches
+        return [*lines, wrapped(f"  reads {', '.join(dict.fromkeys(names))}", 4), *notes]
+    lines.append("  a change reaches its rows:")
     called = [
         ", ".join(f"{one.named}.{column}" for column in one.by) if one.by else f"all of {one.named}"
         for one in table.reads
@@ -64,7 +68,7 @@ def derived_lines(table: PlannedDerived) -> list[str]:
         joint = "" if not last else "─┐" if at == 0 else "─┤" if at < last else "─┴"
         end = f"─→ {to}" if at == last else ""
         lines.append(f"    {read:<{left}}  {by} {'─' * (right - len(by))}{joint}{end}")
-    return [*lines, *(wrapped(f"  note: {one}", 8) for one in table.notes)]
+    return [*lines, *notes]
 
 
 def _lines(columns: Iterable[tuple[str, str]], told: dict[str, str]) -> list[str]:

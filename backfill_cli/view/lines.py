@@ -224,7 +224,7 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
         parts.append(f"quarantined {spell_quarantined(view.quarantined)}")
     if since is not None and since.commits:
         parts.append(spell_commits(since))
-    parts.append(f"last commit {view.epoch}" if view.epoch else "no commit yet")
+    parts.append(f"last commit {spell_epoch(view.epoch)}" if view.epoch else "no commit yet")
     if why:
         parts.append(spell_held_up(view))
         if is_busy(view):

@@ -116,7 +116,7 @@ def _table_lines(table: PlannedTable, amount: str) -> list[str]:
     head += "" if table.rate is None else f"; at most {spell_number(table.rate)} rows/s"
     left = (
         ""
-        if table.left_out is None
+        if not table.left_out
         else f"  left out: {spell_count(table.left_out, 'column')} that no derived table uses"
     )
     return [head, *column_lines(table), *([left] if left else [])]

@@ -127,6 +127,22 @@ class RefreshedContract:
             sink.commit(past(epochs.next(inserts=rows((5 + tables, "b"))), one))
             assert sorted(query("SELECT name, n FROM whole")) == [("a", 2), ("b", 2 + 2 * tables)]
 
+    def test_plan_tells_how_many_rows_each_commit_reads_of_derived_tables_too(
+        self, sink: Sink, epochs: Epochs
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        read = Derived("copied", "copied", ("id",), "SELECT id, name FROM orders")
+        sql = "SELECT o.id AS a, c.id AS b FROM orders AS o FULL JOIN copied AS c ON c.id = o.id"
+        one = Derived("whole", "whole", ("a", "b"), sql, "full")
+        derives.prepare(epochs.job, (read, one), epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "a"), (3, "b"))), read, one))
+        _, planned = derives.check(epochs.job, (read, one), epochs.tables, {})
+        (note,) = [each for each in planned.notes if "which each such commit reads" in each]
+        assert note.startswith("orders, copied: about ")
+        if self.place == "rowid":  # exactly, of the file's metadata
+            assert note.startswith("orders, copied: about 6 rows")
+
     def test_a_select_of_which_the_database_reads_other_tables_than_are_known_is_refused(
         self, sink: Sink, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -49,7 +49,8 @@ def require_kept(job: JobDefinition, after: JobConfig, file: str) -> None:
     for table, columns in used_in(after.tables, after.derived, _dialect(after)).items():
         lacks = lacking(had[table], columns) if table in had else ()
         if lacks:
-            raise _not_kept(job, before, after, table, lacks, file)
+            refused = _not_kept(job, before, after, table, lacks, file)
+            raise refused.naming(job.name, job.has_tables_to_itself)
 
 
 def _not_kept(

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -273,11 +273,13 @@ def require_same(
     config: JobConfig,
     has_read_changes: Callable[[], bool] = lambda: True,
     known: bool = True,
+    left: Collection[str] = (),
 ) -> None:
     """The config leads to the same result as the job's own; spool and staged files are where the config says.
 
     has_read_changes: whether some change was decoded with the job's own config, see _HOW_WRITTEN. known: the
-    catalog has the job, not the sink alone. Raises UsageError with every difference.
+    catalog has the job, not the sink alone. left: derived tables that have left the job, their rows not. Raises
+    UsageError with every difference.
     """
     name, before = job.name, from_stored(job.config)
     had = before.fingerprint()
@@ -312,13 +314,15 @@ def require_same(
         both = [table.name for table in config.tables if table.name in had["tables"]]
         parts = [one.of_tables(both).fingerprint() for one in (before, config)] if both else [had, now]
         if not found_in(*({key: part for key, part in one.items() if key != "derived"} for one in parts)):
-            _refuse_others(name, had, config, known)
+            _refuse_others(name, had, config, known, left)
         raise _different(name, found, moved(had, now), known)
 
 
-def _refuse_others(name: str, had: Mapping[str, Any], config: JobConfig, known: bool) -> None:
+def _refuse_others(
+    name: str, had: Mapping[str, Any], config: JobConfig, known: bool, left: Collection[str]
+) -> None:
     """Raises UsageError with the commands by which tables, and derived ones, join, change and leave, if there are
-    some. known: the catalog has the job."""
+    some. known: the catalog has the job. left: as of `require_same`."""
     now = config.fingerprint()
     tables, derived = had["tables"], had.get("derived", {})
     file = shlex.quote(config.file) if config.file else "job.toml"
@@ -336,7 +340,10 @@ def _refuse_others(name: str, had: Mapping[str, Any], config: JobConfig, known: 
     if gone := [one for one in reversed(_by_reads(derived)) if one in (*out, *along)]:
         lines.append(f"remove {name}{named(gone)}")
     lines += [f"add {name} --table {shlex.quote(one)} --config {file}" for one in joins]
-    if come := [one for one in more if one not in along]:
+    into = [one for one in more if one in left and one not in along]
+    if into:
+        lines.append(f"add {name}{named(into)} --config {file} --into-existing")
+    if come := [one for one in more if one not in (*along, *into)]:
         again = " --replace" if set(come) & set(changed) - set(moved) else ""
         lines.append(f"add {name}{named(come)} --config {file}{again}")
     if back := [one for one in _by_reads(wanted) if one in along]:

@@ -117,7 +117,7 @@ def redefined(
     promise = promised(recovered, committed, record.epoch, wall_clock_ms(), token)
     resources.with_retries(lambda: store.redefined(asked, record, job, after, control, made.committed, promise))
     hit("redefined")
-    tell(f"{asked.said}, requested by {asked.by}: {_spell(change)}")
+    tell(f"{asked.said}, requested by {asked.by}, is taken: {_spell(change)}")
     fresh.patience_s = fresh.config.retry.limit_s
     fresh.with_retries(lambda: forget_strays(after, committed, fresh.sink, tell))
     return after, fresh.config, fresh

@@ -243,7 +243,7 @@ class SqlDerives(Derives, Generic[S]):
                     self.require_ours(there, target, name, planned[name].columns, into=name in into)
                 for one in found:
                     told = planned[one.derived.name]
-                    told_of = self._costs(there, one, tables, not isinstance(kept[one.derived.name], str))
+                    told_of = self._costs(there, one, derived, tables, not isinstance(kept[one.derived.name], str))
                     planned[one.derived.name] = replace(told, notes=(*told.notes, *told_of))
         return tuple(planned[one.name] for one in derived)
 
@@ -265,16 +265,24 @@ class SqlDerives(Derives, Generic[S]):
         )
 
     def _costs(
-        self, state: S, one: "Maintained", tables: Sequence[SinkTable], by_contributions: bool
+        self,
+        state: S,
+        one: "Maintained",
+        derived: Sequence[Derived],
+        tables: Sequence[SinkTable],
+        by_contributions: bool,
     ) -> Iterator[str]:
         """What its upkeep costs in the tables that exist: joins without an index, and rows that changes reach."""
         from backfill_cli.derived.shown import fans_out, grouped_by, joined_by
 
         targets = {table.name: self.dialect.target_of(table, self.schema) for table in tables if not table.side}
         there = {name: target for name, target in targets.items() if self.tables(state).exists(target)}
-        if one.refreshed and (held := [there[name] for name in one.reads if name in there]):
-            rows = sum(self.size(state, target.sql) for target in held)
-            yield f"{', '.join(one.reads)}: about {rows:,} rows, which each such commit reads"
+        if one.refreshed:
+            targets |= {each.name: self.target(each) for each in derived}
+            held = [name for name in one.reads if self.tables(state).exists(targets[name])]
+            if held:
+                rows = sum(self.size(state, targets[name].sql) for name in held)
+                yield f"{', '.join(held)}: about {rows:,} rows, which each such commit reads"
         for name, column in dict.fromkeys(joined_by(one)):
             if name in there and (statement := self.unindexed(state, there[name], column)):
                 what = f"{name}: no index begins with {column}, by which changes of what is joined find its rows"

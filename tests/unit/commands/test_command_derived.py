@@ -18,6 +18,7 @@ from backfill_cli.config import from_stored
 from backfill_cli.engine.job.derived import prepare_derived
 from backfill_cli.engine.job.ownership import forget_strays
 from backfill_cli.engine.job.resources import Resources
+from backfill_cli.engine.loop import run as engine_run
 from backfill_cli.engine.loop.ports import job_of
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.loop.redefine import redefined
@@ -130,7 +131,7 @@ def test_a_derived_table_joins_changes_and_leaves_a_job(s: Scene) -> None:
         assert add[3:6:2] == ["by_name", "total"], "each after what it reads"
         assert "orders.name ─→ name" in typed_in(s, *add)
         (said,) = run(s)
-    assert said.endswith(": the job goes on with the derived tables that it has now")
+    assert said.endswith(", is taken: the job goes on with the derived tables that it has now")
     assert rows(s, "by_name") == [("a", 1), ("b", 2)]
     assert rows(s, "total") == [(3,)]
     assert agreed(s) == {"orders", "by_name", "total"}
@@ -268,12 +269,33 @@ def test_a_start_with_the_config_that_the_waiting_commands_lead_to_is_the_next_r
 
     typed_in(s, "remove", "orders", "--derived", "total")
     with typed(s.refused(*start)) as asked:  # the file still has it: so it would be refused once it has left
-        assert asked.commands() == [["add", "orders", "--derived", "total", "--config", str(s.folder / FILE)]]
+        (again,) = asked.commands()
+        assert again[3:] == ["total", "--config", str(s.folder / FILE), "--into-existing"]
         says(s, IDS)
         typed_in(s, *start)
     says(s, IDS, TOTAL.replace("sum(n)", "sum(last)"))
     run(s)
     s.refused(*start)
+
+
+def test_a_start_whose_config_has_what_a_waiting_command_removes_says_how_it_comes_back(s: Scene) -> None:
+    says(s, BY_NAME, TOTAL)
+    typed_in(s, "add", "orders", "--derived", "by_name", "--derived", "total")
+    run(s)
+    typed_in(s, "remove", "orders", "--derived", "total")
+    with typed(s.refused("start", "--config", FILE, "--until", "caught-up")) as asked:
+        (again,) = asked.commands()
+        typed_in(s, *again)
+        said = run(s, commands=2)
+    assert not [one for one in said if "was refused" in one]
+    assert agreed(s) == {"orders", "by_name", "total"}
+    typed_in(s, "remove", "orders", "--derived", "total", "--with-rows", "--confirm", "orders")
+    with typed(s.refused("start", "--config", FILE, "--until", "caught-up")) as asked:
+        (again,) = asked.commands()
+        assert "--into-existing" not in again, "it is dropped"
+        typed_in(s, *again)
+        run(s, commands=2)
+    assert agreed(s) == {"orders", "by_name", "total"}
 
 
 def test_a_start_before_an_added_table_is_in_the_file_is_refused_as_it_would_be_afterwards(s: Scene) -> None:
@@ -480,6 +502,30 @@ def test_rows_that_could_not_be_filled_refuse_the_command_at_its_barrier_and_the
     typed_in(s, "remove", "orders", "--derived", "by_name")
     run(s)
     assert "refused" not in typed_in(s, "status", "orders"), "a later command has been taken"
+
+
+def test_a_start_ends_as_refused_if_the_command_that_waited_for_it_was(
+    s: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = ("start", "--config", FILE, "--until", "caught-up")
+    twice = IDS.replace("by_name", "twice").replace("max(id) AS last", "id").replace("GROUP BY 1", "")
+    says(s, twice)
+    typed_in(s, "add", "orders", "--derived", "twice")
+
+    def taken_by_run(*_: object) -> JobState:
+        run(s)
+        return JobState.STOPPED
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine_run, "start", taken_by_run)
+        ended = s.run(*start)
+        assert ended.exit_code == 2
+        assert "is not what its config says: add --derived twice was refused" in ended.stderr
+        assert "has duplicates: (b) 2 times" in ended.stderr
+        says(s, BY_NAME)
+        typed_in(s, "add", "orders", "--derived", "by_name")
+        typed_in(s, *start)
+    assert s.run(*start).exit_code == 0, "a later command has been taken"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_one_pending_epoch_is_one_and_a_reason_is_not_a_limit() -> None:
     assert spell_progress(job_view(row(progress=one))).split("; ")[3:] == [
         "6.2 s to 9.4 s left",
         "1 upstream commit not applied yet",
-        "last commit 1763692800123",
+        "last commit 1763692800123 (2025-11-21 02:40:00 UTC)",
         "catching up: 1 upstream epoch left",
     ]
     begun = spell_progress(job_view(row(epoch=0, progress=replace(one, epoch=0))))
