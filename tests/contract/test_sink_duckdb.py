@@ -119,7 +119,7 @@ class TestDuckDBSink(SinkContract, SqlDerivedContract, FillingContract, Refreshe
         whole = Derived("whole", "whole", ("id",), sql.format(inner, "g.most >= o.id"))
         limited = Derived("limited", "limited", ("id",), sql.format(inner, "g.name = o.name"))
         told = derives.check(epochs.job, [whole, limited], epochs.tables, {})
-        assert [[note for note in one.notes if note.startswith("g: computed whole")] != [] for one in told] == [
+        assert [[note for note in one.notes if note.startswith("g: all rows of this")] != [] for one in told] == [
             True,
             False,
         ]
