@@ -342,7 +342,7 @@ class WholeReader(Reader):
             if first in sources:
                 self.refuse(f"{said}: a row as a value, which changes with the table's columns", "name a column")
             grows = grows or bool(others)
-            if not rest and not grows and first in self._outputs(select):
+            if not rest and not grows and first in self._outputs(select) and _is_output(column, select):
                 return
         self.refuse(
             f"{said}: no table in FROM has that column",
@@ -408,6 +408,15 @@ class WholeReader(Reader):
 def _start(table: exp.Table) -> int:
     """Where it stands in the text."""
     return int(table.parts[0].meta.get("start", 0))
+
+
+def _is_output(column: exp.Column, select: exp.Select) -> bool:
+    """Whether the name of an output, which nothing in FROM has, is that output: elsewhere, a column of the query
+    around comes first, which a table there can gain.
+    """
+    part = column.parent.parent if isinstance(column.parent, exp.Ordered) else column.parent
+    sorts = isinstance(part, (exp.Order, exp.Group)) and part.parent is select
+    return sorts or list(_around(column)) == [select]
 
 
 def _around(column: exp.Column) -> Iterator[exp.Select]:

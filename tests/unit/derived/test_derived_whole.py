@@ -104,6 +104,14 @@ REFUSED = {
         "say whose it is, as in orders.customer_id",
         "SELECT o.status FROM orders AS o WHERE EXISTS (SELECT 1 FROM customers AS c WHERE c.id = o.customer_id)",
     ),
+    "an output's name, or a column of the query around": (
+        "SELECT o.status FROM orders AS o WHERE EXISTS "
+        "(SELECT s.id AS k FROM (SELECT c.id FROM customers AS c) AS s WHERE k = 2)",
+        "k: no table in FROM has that column",
+        "for another output column, repeat its expression",
+        "SELECT o.status FROM orders AS o WHERE EXISTS "
+        "(SELECT s.id AS k FROM (SELECT c.id FROM customers AS c) AS s WHERE s.id = 2)",
+    ),
     "a row as a value": (
         "SELECT o AS status FROM orders AS o",
         "o: a row as a value",
