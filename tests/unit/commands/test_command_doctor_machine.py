@@ -83,9 +83,9 @@ def test_a_version_outside_what_was_tried_is_named_with_the_range_and_what_to_ty
     )
     half_done(written(folder), Catalog(folder / ".backfill/catalog.duckdb"))
     file = folder / "job.toml"
-    file.write_text(file.read_text() + '[transform]\nwhere = "id > 1"\n')
+    file.write_text(file.read_text().replace("[job]\n", '[job]\nstrategy = "source"\n'))
     started = run("start", "--config", "job.toml")
-    assert started.exit_code == 2  # for the transform, which is another result: before it needs Spark
+    assert started.exit_code == 2  # for the strategy, which is another one: before it needs Spark
     assert ("99.1 was not tried" in started.stderr) == (package == "pyarrow")  # the job uses no PostgreSQL
 
 
