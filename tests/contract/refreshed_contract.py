@@ -57,29 +57,39 @@ class RefreshedContract:
 
     place: str
 
-    @pytest.mark.parametrize("case", REFRESHED)
-    def test_one_that_is_refreshed_whole_equals_its_select_and_only_what_differs_is_written(
-        self, sink: Sink, epochs: Epochs, query: Query, tmp_path: Path, case: str
+    def test_those_that_are_refreshed_whole_equal_their_selects_and_only_what_differs_is_written(
+        self, sink: Sink, epochs: Epochs, query: Query, tmp_path: Path
     ) -> None:
-        key, sql = REFRESHED[case]
-        one = Derived("whole", "whole", key, sql, "full")
-        reader = Derived("reader", "reader", (), "SELECT count(*) AS n FROM whole")
-        derives, copied, kept = sink.extras.derives, sink.extras.copied, (reader, one)
+        """All of them in one job: a commit refreshes each by statements of its own."""
+        derives, copied = sink.extras.derives, sink.extras.copied
         assert derives is not None
         assert copied is not None
-        if case != "row_number":  # which groups could keep, by a key of its own
-            with pytest.raises(UsageError) as refused:
-                derives.check("new", [replace(one, refresh="")], epochs.tables, {})
-            with typed(refused.value) as hint:
-                hint.says('set derived.refresh = "full"')
-                planned = derives.check("new", kept, epochs.tables, {})
-        else:
-            planned = derives.check("new", kept, epochs.tables, {})
-        assert [read.table for read in planned[1].reads] == ["orders"]
-        assert [told.refresh for told in planned] == [None, "full"]
-        assert any("runs its whole SELECT" in note for note in planned[1].notes)
+        whole = {
+            case: Derived(f"whole_{at}", f"whole_{at}", key, sql, "full")
+            for at, (case, (key, sql)) in enumerate(REFRESHED.items())
+        }
+        for case, one in whole.items():
+            if case != "row_number":  # which groups could keep, by a key of its own
+                with pytest.raises(UsageError) as refused:
+                    derives.check("new", [replace(one, refresh="")], epochs.tables, {})
+                with typed(refused.value) as hint:
+                    hint.says('set derived.refresh = "full"')
+                    assert derives.check("new", [one], epochs.tables, {})
+        readers = [
+            Derived(f"reader_{one.name}", f"reader_{one.name}", (), f"SELECT count(*) AS n FROM {one.target}")
+            for one in whole.values()
+        ]
+        kept = (*readers, *whole.values())
+        planned = derives.check("new", kept, epochs.tables, {})
+        for told in planned[: len(readers)]:
+            assert told.refresh is None
+        for told in planned[len(readers) :]:
+            assert [read.table for read in told.reads] == ["orders"]
+            assert told.refresh == "full"
+            assert any("runs its whole SELECT" in note for note in told.notes)
         derives.prepare(epochs.job, kept, epochs.tables)
-        seen: dict[tuple[Any, ...], Any] = {}
+        columns = ", ".join(f"(SELECT n FROM {one.target})" for one in readers)
+        seen: dict[str, dict[tuple[Any, ...], Any]] = {}
         for at, commit in enumerate(
             [
                 epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "a"))),
@@ -92,22 +102,29 @@ class RefreshedContract:
             ]
         ):
             sink.commit(past(commit, *kept))
-            held = query("SELECT * FROM whole")
-            assert sorted(held, key=str) == sorted(query(sql), key=str), at
-            assert query("SELECT n FROM reader") == [(len(held),)]
-            places = {
-                tuple(row): place for place, *row in query(f"SELECT CAST({self.place} AS text), * FROM whole")
-            }
+            places: dict[str, dict[tuple[Any, ...], Any]] = {}
+            counts: list[int] = []
+            for case, one in whole.items():
+                found = query(f"SELECT CAST({self.place} AS text), * FROM {one.target}")
+                held = [tuple(row) for _, *row in found]
+                assert sorted(held, key=str) == sorted(query(one.sql), key=str), (case, at)
+                places[case] = {tuple(row): place for place, *row in found}
+                counts.append(len(held))
+            assert query(f"SELECT {columns}") == [tuple(counts)], at
             if at in (3, 4):
                 assert places == seen, "rows that are the same stay where they are"
             seen = places
             (folder := tmp_path / f"c{at}").mkdir()
             with copied(epochs.job, False, folder) as copy:
-                assert copy.compare(one, kept, epochs.tables, 9) == ComparedDerived(len(held), len(held))
-        query("DROP TABLE whole")
+                for (case, one), count in zip(whole.items(), counts, strict=True):
+                    compared = copy.compare(one, kept, epochs.tables, 9)
+                    assert compared == ComparedDerived(count, count), (case, at)
+        for one in whole.values():
+            query(f"DROP TABLE {one.target}")
         derives.prepare(epochs.job, kept, epochs.tables)
         sink.commit(past(epochs.next(inserts=rows((8, "a"), (9, "b"))), *kept))
-        assert sorted(query("SELECT * FROM whole"), key=str) == sorted(query(sql), key=str)
+        for case, one in whole.items():
+            assert sorted(query(f"SELECT * FROM {one.target}"), key=str) == sorted(query(one.sql), key=str), case
 
     def test_what_a_table_was_kept_by_is_gone_once_it_is_refreshed_whole(
         self, sink: Sink, epochs: Epochs, query: Query
