@@ -54,13 +54,14 @@ class TestPostgresSink(SinkContract, SqlDerivedContract, FillingContract, Refres
         return lambda target: read_table(db, target)
 
     @pytest.fixture
-    def query(self, db: Database) -> Query:
-        def ask(sql: str) -> list[tuple[Any, ...]]:
-            with psycopg.connect(db.dsn, autocommit=True) as con:
+    def query(self, db: Database) -> Iterator[Query]:
+        with psycopg.connect(db.dsn, autocommit=True) as con:
+
+            def ask(sql: str) -> list[tuple[Any, ...]]:
                 done = con.execute(sql)
                 return [] if done.description is None else done.fetchall()
 
-        return ask
+            yield ask
 
     def test_functions_of_a_select_are_judged_as_the_database_resolves_them(
         self, sink: PostgresSink, epochs: Epochs, query: Query
