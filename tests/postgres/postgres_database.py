@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from postgres import Server
 from psycopg import sql
 
 _numbers = itertools.count(1)
+MEMORY = Path("/dev/shm")
+ENOUGH = 4 << 30
+"""Bytes free there, of a machine with several servers."""
 
 
 class Database:
@@ -37,8 +41,11 @@ class Database:
 def open_folder() -> Iterator[Path]:
     """A new folder for a server that runs as another user. pytest's own are closed to others, again and again:
     each process of a run sees to that when it begins.
+
+    In memory, if there is enough: a database is 300 files, and takes 25 ms of CPU to make and drop, not 90.
     """
-    with tempfile.TemporaryDirectory(prefix="backfill-postgres-") as folder:
+    roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH
+    with tempfile.TemporaryDirectory(prefix="backfill-postgres-", dir=MEMORY if roomy else None) as folder:
         yield Path(folder)
 
 
