@@ -11,7 +11,7 @@ from .schedule import Schedule, run_all
 from .schedule_kinds import SnapshotSchedule, SourceSchedule
 
 SCHEDULES = int(os.environ.get("BACKFILL_SCHEDULES", "7000"))  # half of them over each strategy
-CHUNK = 500
+CHUNK = 250
 KINDS = (SnapshotSchedule, SourceSchedule)
 
 
@@ -42,7 +42,7 @@ def test_case_02_changes_that_arrive_during_recovery_are_applied() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_03_a_finished_split_stays_finished_behind_an_unfinished_one(kind: type[Schedule]) -> None:
-    assert run_all(kind, range(20_200, 20_300))["crash"] > 20  # a split read twice fails the sink's plain insert
+    assert run_all(kind, range(20_200, 20_250))["crash"] > 10  # a split read twice fails the sink's plain insert
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,12 +55,12 @@ def test_case_19_a_death_before_the_first_checkpoint_begins_at_the_pin(kind: typ
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_20_an_epoch_that_died_half_way_is_applied_once(kind: type[Schedule]) -> None:
-    assert run_all(kind, range(20_300, 20_400))["crash"] > 20
+    assert run_all(kind, range(20_300, 20_350))["crash"] > 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_case_21_nothing_is_lost_where_snapshot_and_log_meet(kind: type[Schedule]) -> None:
-    assert run_all(kind, range(20_400, 20_500))["crash"] > 20
+    assert run_all(kind, range(20_400, 20_450))["crash"] > 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
