@@ -141,10 +141,6 @@ class TestIcebergDerived(LakeDerivedContract):
 
         return expired
 
-    @pytest.fixture
-    def drop(self, lake: Path) -> Callable[[str], None]:
-        return lambda name: shutil.rmtree(lake / name)
-
 
 def test_a_job_that_fills_a_branch_has_no_derived_table(tmp_path: Path, spark: "SparkSession") -> None:
     tables = (a_table(),)
