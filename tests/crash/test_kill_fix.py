@@ -247,7 +247,7 @@ def test_a_refill_whose_runner_dies_on_the_way_is_done_by_the_next(job: tuple[Pa
     folder, expected = job
     damaged(folder, expected)
     assert backfill(folder, "refill", "crash").returncode == 0
-    for point in ("refill-staged", "after-prepare", "sink-before-close"):
+    for point in ("refill-staged", "sink-before-close"):  # others: schedules of tests/simulation/test_joined.py
         died = backfill(folder, "resume", "crash", failpoint=point)
         assert died.returncode == -signal.SIGKILL, f"{point}: {died.stderr}"
     ended = backfill(folder, "resume", "crash")
