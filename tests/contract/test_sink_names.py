@@ -80,7 +80,7 @@ def test_no_name_of_our_code_is_taken_for_ours(sink: tuple[Sink, Reads], tmp_pat
     """Snapshot, changes, changes that leave columns as they are; the check for duplicates finds none."""
     into, read = sink
     there = [name for name in names() if name not in OF_THE_SYSTEM]
-    for number, table in enumerate(tables(there, KEYS, 2 * KEYS)):
+    for number, table in enumerate(tables(there, KEYS, KEYS)):
         name = OF_TABLES[number] if number < len(OF_TABLES) else f"table_{number}"
         epochs = begun(into, tmp_path, table, name)
         into.commit(replace(staging(epochs, inserts=arrow(table, table.snapshot())), unique=(name,)))

@@ -197,7 +197,7 @@ def test_transactions_at_random_end_in_what_the_server_selects(
     seed = random.SystemRandom().randrange(2**32)
     with database(postgres) as db, database(postgres) as target:
         try:
-            judged(judge(db, target, tmp_path, random.Random(seed), truncates, transactions=700))
+            judged(judge(db, target, tmp_path, random.Random(seed), truncates, transactions=400))
         except Exception as exc:
             raise AssertionError(f"seed {seed}") from exc
 
