@@ -5,7 +5,8 @@ the statements of a commit, in one transaction, once without and once with the d
 difference. The floor is what of it is spent on rows alone: the old ones from the DELETE, and the new ones. The
 fill is what its first commit does, its partial aggregates too, ÷ a table made of the SELECT alone.
 
-    python benchmarks/derived.py [FACTS] [--system postgres] [--cpu] [--recompute]
+    python benchmarks/derived.py                          5 million facts, a minute
+    python benchmarks/derived.py 1000000 --system postgres
 
 --cpu: of CPU, on a busy machine (DuckDB). --recompute: groups are computed again from all rows, as without
 contributions.
@@ -24,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import measure  # noqa: F401  scripts/ is found by it
+import measure
 import psycopg
+from measure import Figure
 from postgres import running  # in scripts/
 
 from backfill_cli.contracts import own
@@ -236,7 +238,7 @@ def measured(db: Database, case: Case, kept: Kept, timed: Callable[..., float]) 
     return statistics.median(wholes) - without, statistics.median(takings) - without, statistics.median(fulls)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("facts", type=int, nargs="?", default=5_000_000)
     parser.add_argument("--system", choices=("duckdb", "postgres"), default="duckdb")
@@ -252,23 +254,29 @@ def main() -> None:
         what()
         return clock() - begun
 
+    figures = []
     with opened(told.system) as db:
         db.make(told.facts)
-        print(f"{'':<78}{'figure':>8}{'floor':>8}{'goal':>8}")
         for at, case in enumerate(CASES):
             kept, fill = filled(db, case, at, told.recompute, timed)
             upkeep, floor, full = measured(db, case, kept, timed)
+            ratio, goal = upkeep / full, case.goal
             by = "recomputed" if kept.added is None else "by contributions"
-            rows = [(f"{case.name}, {by}: upkeep ÷ SELECT ({full:.3f} s)", upkeep / full, floor / full, case.goal)]
-            rows.append(("    fill ÷ the SELECT alone", fill, 1.0, FILL_GOAL))
-            for what, found, least, goal in rows:
-                shown = "" if goal is None else f"{goal:g}"
-                print(f"{what:<78}{found:>8.2f}{least:>8.2f}{shown:>8} {of_goal(found, goal)}", flush=True)
-
-
-def of_goal(found: float, goal: float | None) -> str:
-    return "" if goal is None else "reached" if found <= goal else "missed"
+            note = f"{by}; SELECT {full:.3f} s; taking the rows alone {floor / full:.2f}"
+            figures += [
+                Figure(
+                    f"{case.name}: upkeep ÷ SELECT",
+                    ratio,
+                    "",
+                    "-" if goal is None else f"≤ {goal:g}",
+                    goal is None or ratio <= goal,
+                    note=note,
+                ),
+                Figure(f"{case.name}: fill ÷ SELECT", fill, "", f"≤ {FILL_GOAL:g}", fill <= FILL_GOAL),
+            ]
+    sizes = {"facts": told.facts, "dimensions": DIMENSIONS, "of": "CPU" if told.cpu else "time"}
+    return 0 if measure.report(f"derived-{told.system}", figures, sizes) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import measure  # noqa: F401  scripts/ is found by it
+import measure
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from derived import CASES, DIMENSIONS, GROUPS, Case
+from measure import Figure
 
 from backfill_cli.contracts import EpochCommit, SavedJob, SinkTable, own
 from backfill_cli.lake.derived import bases, ordered
@@ -216,7 +217,7 @@ def main() -> None:
         for name in names:  # Spark compiles its first plan of each
             run.alone(name)
         first = {name: run.alone(name) for name in names}
-        print(f"{told.format}, {told.facts:,} facts, {DIMENSIONS:,} dimensions, {GROUPS:,} groups")
+        figures = []
         for kind in dict.fromkeys((case.table, case.changes) for case in CASES):
             case = next(one for one in CASES if (one.table, one.changes) == kind)
             found = Found()
@@ -228,16 +229,25 @@ def main() -> None:
                     for name in names:
                         found.upkeep.setdefault(name, []).append(run.sink.derives.took_ms[name] / 1000)
                         found.full.setdefault(name, []).append(fulls[name])
-            print(f"{kind[1]:,} {kind[0]} change: {statistics.median(found.whole):.1f} s for all five")
+            figures.append(
+                _figure(f"{kind[1]:,} {kind[0]} change: all five", "s", statistics.median(found.whole), "")
+            )
             for name, one in zip(names, CASES, strict=True):
                 if one.table == case.table or one.sql == case.sql:
                     upkeep, full = statistics.median(found.upkeep[name]), statistics.median(found.full[name])
-                    print(f"    {one.name}: {upkeep:.2f} s ÷ {full:.2f} s = {upkeep / full:.2f}", flush=True)
+                    note = f"{upkeep:.2f} s ÷ {full:.2f} s"
+                    figures.append(_figure(f"{one.name}, {kind[0]}: upkeep ÷ SELECT", "", upkeep / full, note))
         for name, case in zip(names, CASES, strict=True):
-            print(f"{case.name}: fill {fills[name]:.2f} s ÷ the SELECT alone {first[name]:.2f} s = "
-                  f"{fills[name] / first[name]:.2f}")  # fmt: skip
+            note = f"{fills[name]:.2f} s ÷ {first[name]:.2f} s"
+            figures.append(_figure(f"{case.name}: fill ÷ SELECT", "", fills[name] / first[name], note))
         run.require_equal()
     spark.stop()
+    sizes = {"facts": told.facts, "dimensions": DIMENSIONS, "groups": GROUPS, "times": told.times}
+    measure.report(f"derived-{told.format}", figures, sizes)
+
+
+def _figure(name: str, unit: str, value: float, note: str) -> Figure:
+    return Figure(name, value, unit, "-", True, (), note)
 
 
 if __name__ == "__main__":

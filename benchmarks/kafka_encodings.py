@@ -125,5 +125,5 @@ def encodings(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[
         rate, spent = records / statistics.median(took[name]), statistics.median(cpu[name])
         by_json = [of / mine for of, mine in zip(took["json"], took[name], strict=True)]
         note = f"rate ÷ JSON {statistics.median(by_json):.2f}, CPU {spent:.1f} s/million"
-        figures.append(Figure(f"rows, {name}", rate, "records/s", "-", True, (), note))
+        figures.append(Figure(f"rows, {name}", rate, "records/s", "-", True, (), note, higher=True))
     return figures

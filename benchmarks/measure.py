@@ -51,7 +51,9 @@ master = "local[*]"
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure. goal: in words; reached: whether it is met; runs: the values behind it."""
+    """One measured figure. goal: in words; reached: whether it is met; runs: the values behind it; higher: whether
+    more is better.
+    """
 
     name: str
     value: float
@@ -60,6 +62,7 @@ class Figure:
     reached: bool
     runs: tuple[float, ...] = ()
     note: str = ""
+    higher: bool = False
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,10 @@ def pairs(db: Database, count: int, watch: Watch) -> list[Figure]:
     beside = f"Debezium {db.rows / statistics.median(d for _, d, _ in rounds):,.0f} rows/s"
     return [
         Figure("copy ÷ JDBC to Parquet and load", first, "", "≤ 0.8", first <= 0.8, tuple(by_plain), note),
-        Figure("rows/s ÷ Debezium's snapshot", second, "", "≥ 3", second >= 3, tuple(by_debezium), beside),
-        Figure("rows a second", db.rows / middle, "rows/s", "-", True),
+        Figure(
+            "rows/s ÷ Debezium's snapshot", second, "", "≥ 3", second >= 3, tuple(by_debezium), beside, higher=True
+        ),
+        Figure("rows a second", db.rows / middle, "rows/s", "-", True, higher=True),
     ]
 
 
@@ -129,7 +131,7 @@ def follow(db: Database, count: int, transactions: int, watch: Watch) -> list[Fi
         print(f"  round {number}: {changes} changes in {took:.2f} s, {len(lines)} epochs", file=sys.stderr)
         rates += [changes / took] if number else []
     middle = statistics.median(rates)
-    return [Figure("changes applied", middle, "1/s", "≥ 5000", middle >= 5000, tuple(rates))]
+    return [Figure("changes applied", middle, "1/s", "≥ 5000", middle >= 5000, tuple(rates), higher=True)]
 
 
 def live(db: Database, seconds: int, watch: Watch) -> list[Figure]:
