@@ -10,6 +10,7 @@ from sqlglot.errors import SqlglotError
 from backfill_cli.derived.engines import ENGINES, Engine
 from backfill_cli.derived.reading import refusal
 from backfill_cli.derived.rows import Maintained, maintained
+from backfill_cli.derived.whole import cte_of
 from backfill_cli.model.derived import Base, Derived
 
 
@@ -69,29 +70,10 @@ def _named(derived: Derived, engine: Engine) -> set[str]:
     tables = [
         [_name(part, engine) for part in one.parts]
         for one in tree.find_all(exp.Table)
-        if not _is_query(one, engine)
+        if cte_of(one, engine) is None
     ]
     return {name for parts in tables for name in (parts[-1], ".".join(parts))}
 
 
 def _name(part: exp.Expr, engine: Engine) -> str:
     return engine.name(part.name, bool(part.args.get("quoted")))
-
-
-def _is_query(table: exp.Table, engine: Engine) -> bool:
-    """Whether it is a query of WITH: one before it, itself if RECURSIVE, or any of those before its SELECT."""
-    inner: exp.Expr | None = table
-    within: list[exp.Expr] = []
-    while inner is not None:
-        with_ = inner.args.get("with_")
-        for one in with_.expressions if isinstance(with_, exp.With) and len(table.parts) == 1 else ():
-            inside = any(one is outer for outer in within)
-            if inside and not one.parent.args.get("recursive"):
-                break
-            if _name(one.args["alias"].this, engine) == _name(table.parts[0], engine):
-                return True
-            if inside:
-                break
-        within.append(inner)
-        inner = inner.parent
-    return False

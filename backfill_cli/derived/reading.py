@@ -206,7 +206,7 @@ class Reader:
         self.text = self.text[: tokens[-1].end + 1]
         self.closing = self._brackets()
         self._whole()
-        query: Select | All | Whole = self.query(0, len(tokens), {})
+        query = self.outermost()
         used = Counter(map(id, all_computed(query)))
         return Read(query, self.text, tuple(self.splices), tuple(computed_in(query)), used)
 
@@ -302,7 +302,11 @@ class Reader:
 
     # -- queries
 
-    def query(self, start: int, end: int, scope: _Scope) -> Any:
+    def outermost(self) -> Select | All | Whole:
+        """The query that the whole text is; what it reads is spliced."""
+        return self.query(0, len(self.tokens), {})
+
+    def query(self, start: int, end: int, scope: _Scope) -> Select | All:
         if self.tokens[start].token_type == TokenType.WITH:
             start, scope = self.with_(start, end, scope)
         cuts = [at for at in self.flat(start, end) if self.tokens[at].token_type in _SETS]

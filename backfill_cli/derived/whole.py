@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from backfill_cli.contracts import own
-from backfill_cli.derived.query import All, Item, Select, Whole
+from backfill_cli.derived.engines import Engine
+from backfill_cli.derived.query import Item, Whole
 from backfill_cli.derived.reading import KEEP_ALL, ORDERED, TAKEN, Reader, function_of
 from backfill_cli.model.derived import Base
 
@@ -57,10 +58,9 @@ class _Source:
 
 
 class WholeReader(Reader):
-    def query(self, start: int, end: int, scope: Mapping[str, Select | All]) -> Whole:
-        """Of the whole text: what it reads is spliced."""
-        tree = self._tree(start, end)
-        self.offset = self.tokens[start].start
+    def outermost(self) -> Whole:
+        tree = self._tree(0, len(self.tokens))
+        self.offset = self.tokens[0].start
         self.found: dict[int, _Source] = {}
         self.read_bases: list[Base] = []
         self.inside: dict[int, _Source] = {}  # those that a query inside theirs names
@@ -164,7 +164,7 @@ class WholeReader(Reader):
         if not all(isinstance(part, exp.Identifier) for part in table.parts):
             self.refuse(f"FROM {self._said(table)}: a table function", "read a table of the job")
         alias = table.args.get("alias")
-        if (one := self._cte(table)) is not None:
+        if (one := cte_of(table, self.engine)) is not None:
             listed = self._listed(alias) or self._listed(one.args["alias"])
             names = self._outputs(one.this)
             self.found[id(table)] = _Source(table, (*listed, *names[len(listed) :]))
@@ -202,28 +202,9 @@ class WholeReader(Reader):
     def _place(self, first: exp.Expr, last: exp.Expr) -> tuple[int, int]:
         return self.offset + first.meta["start"], self.offset + last.meta["end"] + 1
 
-    def _cte(self, table: exp.Table) -> exp.Expr | None:
-        """The query of WITH that a name in FROM is."""
-        inner: exp.Expr | None = table
-        within = set[int]()
-        while inner is not None and len(table.parts) == 1:
-            with_ = inner.args.get("with_")
-            queries: list[exp.Expr] = with_.expressions if isinstance(with_, exp.With) else []
-            for one in queries:
-                inside = id(one) in within
-                if inside and not one.parent.args.get("recursive"):  # type: ignore[union-attr]
-                    break
-                if self._id(one.args["alias"].this) == self._id(table.this):
-                    return one
-                if inside:
-                    break
-            within.add(id(inner))
-            inner = inner.parent
-        return None
-
     def _require_end(self, one: exp.CTE) -> None:
         """Raises for recursion that rows could keep going: a cycle of rows, or a number that is counted on."""
-        itself = [table for table in one.find_all(exp.Table) if self._cte(table) is one]
+        itself = [table for table in one.find_all(exp.Table) if cte_of(table, self.engine) is one]
         if not itself:
             return
         union, step = one.this, one.this.args.get("expression")
@@ -403,6 +384,30 @@ class WholeReader(Reader):
                     f"{what}: two rows can be equal in its order, and either would be the first",
                     "add to its ORDER BY: " + ", ".join(f"{name}.{one}" for one in lacking),
                 )
+
+
+def cte_of(table: exp.Table, engine: Engine) -> exp.CTE | None:
+    """The query of WITH that a name in FROM is: one before it, itself if RECURSIVE, or any before its SELECT."""
+
+    def called(part: exp.Expr) -> str:
+        return engine.name(part.name, bool(part.args.get("quoted")))
+
+    inner: exp.Expr | None = table
+    within = set[int]()
+    while inner is not None and len(table.parts) == 1:
+        with_ = inner.args.get("with_") or exp.With()
+        queries: list[exp.CTE] = with_.expressions
+        for one in queries:
+            inside = id(one) in within
+            if inside and not with_.args.get("recursive"):
+                break
+            if called(one.args["alias"].this) == called(table.this):
+                return one
+            if inside:
+                break
+        within.add(id(inner))
+        inner = inner.parent
+    return None
 
 
 def _start(table: exp.Table) -> int:

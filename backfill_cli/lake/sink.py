@@ -103,6 +103,12 @@ class LakeSink(Sink):
     ) -> DataFrame:
         """All rows of a table at a version, see `Reads`; or those in these files, named as in `moved`."""
 
+    def rows_of_commit(
+        self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None
+    ) -> DataFrame:
+        """As `rows`, for a commit, which reads often and little. A verify reads by `rows`."""
+        return self.rows(spark, table, claim, version)
+
     @abstractmethod
     def columns_at(self, table: SinkTable) -> Columns | None:
         """The columns of what is at the table's place; None if there is no table."""

@@ -219,7 +219,7 @@ class Keeping:
         """A version is opened once: to open one costs Spark jobs of its own."""
         if (name, version) not in self._frames:
             now = self.now[name]
-            self._frames[name, version] = self.lake.rows(self.spark, now.table, now.claim, version)
+            self._frames[name, version] = self.lake.rows_of_commit(self.spark, now.table, now.claim, version)
         return self._frames[name, version]
 
     def _show(self, reads: Sequence[str], versions: Mapping[str, int | None]) -> None:

@@ -74,6 +74,13 @@ def test_our_settings_hold_in_each_transaction_and_in_none_of_others(db: Databas
                 assert db("SELECT 1 FROM pg_stat_activity WHERE application_name = 'backfill'") == []
 
 
+def test_a_number_as_text_is_that_number_whatever_the_database_begins_with(db: Database) -> None:
+    """By it refresh = "full" finds rows that differ."""
+    db(f'ALTER DATABASE "{db.name}" SET extra_float_digits = -10')
+    with opened(Place.of(db.dsn), "asking") as con:
+        assert con.rows("SELECT CAST(float8 '1.0000000000000002' AS text)") == [("1.0000000000000002",)]
+
+
 def test_a_setting_is_given_to_servers_that_know_it(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ">= 170000 THEN pg_catalog.set_config('transaction_timeout', '0', true)" in session.settings()
     monkeypatch.setitem(session.NEWER, "idle_session_timeout", (140_000, "7s"))

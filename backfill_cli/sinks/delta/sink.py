@@ -157,14 +157,19 @@ class DeltaSink(LakeSink):
         files: Collection[str] | None = None,
     ) -> DataFrame:
         """Columns that the table gained later are NULL."""
-        where, columns = Where.at(claim.place), columns_of(table.schema)
-        if files is None and (found := whole_files(where, version, columns)) is not None:
-            paths, held = found
-            return _with_all(reader(spark, {name: columns[name] for name in held}).parquet(*paths), columns)
-        frame = spark.read.format("delta").option("versionAsOf", version).load(where.uri)
+        frame = spark.read.format("delta").option("versionAsOf", version).load(Where.at(claim.place).uri)
         if files is not None:
             frame = frame.where(F.col("_metadata.file_name").isin(sorted(files)))
-        return _with_all(frame, columns)
+        return _with_all(frame, columns_of(table.schema))
+
+    def rows_of_commit(
+        self, spark: SparkSession, table: SinkTable, claim: Claim, version: int | None
+    ) -> DataFrame:
+        columns = columns_of(table.schema)
+        if (found := whole_files(Where.at(claim.place), version, columns)) is None:
+            return self.rows(spark, table, claim, version)
+        paths, held = found
+        return _with_all(reader(spark, {name: columns[name] for name in held}).parquet(*paths), columns)
 
     def columns_at(self, table: SinkTable) -> Columns | None:
         where = self._tables.where(table)
