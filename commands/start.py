@@ -143,7 +143,8 @@ def start(
             job.hooks,
             lambda viewer: start_job(job, store, until, into_existing, viewer, paused),
         )
-        _require_taken(job.job.name, store, waiting, as_json)
+        if waiting:
+            _require_taken(job.job.name, store, waiting, as_json)
 
 
 def _waiting(name: str, store: "Catalog") -> set[int]:
