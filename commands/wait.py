@@ -43,7 +43,8 @@ def wait(
     """Wait until a job is past its snapshot, caught up, refilled, paused, stopped or done.
 
     Caught up: all that the upstream had when this command began is in the sink, and the job runs and follows it,
-    or is done. A job that is paused, or waits for something, is not caught up. Past its snapshot: the
+    or is done; the newest commit of files, if not all tables have it yet (changes.epoch), is named instead. A job
+    that is paused, or waits for something else, is not caught up. Past its snapshot: the
     sink has all of it, or the job has none. Refilled: the refills that were pending are done.
 
     Exit code 1: the job failed. 8: timed out. 9: the job stopped first.
@@ -55,4 +56,5 @@ def wait(
     if as_json:
         answer_json(reached)
     else:
-        say(f"job {reached.job}: {waiting.spell_goal(goal)}, {spell_at(reached.epoch)}")
+        newest = "" if reached.incomplete is None else f"; {reached.incomplete.text}"
+        say(f"job {reached.job}: {waiting.spell_goal(goal)}, {spell_at(reached.epoch)}{newest}")

@@ -59,7 +59,8 @@ class Wait:
             self._refills = [one for one in self._refills if refilling.done(self._store, name, one) is None]
         if reached(row, goal, self._since_ms) or (goal == "refilled" and not self._refills):
             since = row.control.since_ms if goal == "paused" else None
-            return Reached(name, goal, row.state, since or committed_epoch(row))
+            newest = row.progress.incomplete if row.progress is not None and goal == "caught-up" else None
+            return Reached(name, goal, row.state, since or committed_epoch(row), newest)
         now = time.monotonic()
         self._live = now if row.live else self._live
         if row.state is JobState.FAILED and not row.live:

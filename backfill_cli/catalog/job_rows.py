@@ -19,7 +19,7 @@ from backfill_cli.model.job import ENDED, Command, Control, JobState, Phase, app
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Refill, RefillProgress
 from backfill_cli.model.split import SplitStatus
-from backfill_cli.model.upstream import SpoolView
+from backfill_cli.model.upstream import Incomplete, SpoolView
 
 _LIMITS = ("limited_by", "not_converging", "waiting_for")
 _PARTITION_FIELDS = frozenset(field.name for field in fields(PartitionProgress))
@@ -146,7 +146,7 @@ def read_progress(text: str) -> Progress:
         for partition in told.get("partitions", ())
     )
     spool, written, headroom = told.get("spool"), told.get("written_per_s"), told.get("headroom")
-    refill, deadline = told.get("refill"), told.get("deadline")
+    refill, deadline, newest = told.get("refill"), told.get("deadline"), told.get("incomplete")
     limits = {name: told[name] and Limit.read(told[name]) for name in _LIMITS if name in told}
     shaped = {
         "eta_s": eta_s and tuple(eta_s),
@@ -162,6 +162,7 @@ def read_progress(text: str) -> Progress:
         "headroom": headroom and Headroom.read(headroom),
         "refill": refill and RefillProgress(**refill),
         "deadline": deadline and Outlook.read(deadline),
+        "incomplete": newest and Incomplete(**newest | {"lacking": tuple(newest["lacking"])}),
     }
     return Progress(**told | limits | shaped | {"phase": Phase(told["phase"])})
 

@@ -15,7 +15,7 @@ from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.refill import RefillProgress
 from backfill_cli.model.split import SplitKey, SplitProgress, SplitStatus, partition_number
-from backfill_cli.model.upstream import SpoolView
+from backfill_cli.model.upstream import Incomplete, SpoolView
 
 ANEW = "anew"
 
@@ -178,7 +178,7 @@ class Progress:
     failures: of this run, after each of which it was tried again, by cause; see model.failures.
     partitions_added: see UpstreamView.added. beside: the phase is that of tables which joined later.
     unfilled: derived tables that a later commit fills, by their markers; None: not known. filling: how far those
-    are of which some ranges are filled.
+    are of which some ranges are filled. incomplete: see UpstreamView; it is one of `pending_epochs`.
     """
 
     phase: Phase
@@ -228,6 +228,7 @@ class Progress:
     beside: bool = False
     unfilled: tuple[str, ...] | None = None
     filling: Mapping[str, Filling] = field(default_factory=dict)
+    incomplete: Incomplete | None = None
 
 
 @dataclass(frozen=True, slots=True)

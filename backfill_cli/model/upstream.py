@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from backfill_cli.model.limit import Limit
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.split import Split
 from backfill_cli.model.units import spell_size
@@ -30,6 +30,33 @@ class UpstreamEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Incomplete:
+    """The newest commit of the upstream, if rows of it have landed for some tables, and more may for others.
+
+    It is not applied before it is known to be whole. column: whose values are the commits. lacking: tables for
+    which no row of it has landed. since_ms: as `UpstreamEpoch.ms`, of what has landed.
+    """
+
+    column: str
+    value: Cursor
+    lacking: tuple[str, ...]
+    since_ms: int
+
+    @property
+    def text(self) -> str:
+        """`v = 5 is not applied yet: no row with it has landed for table tiny, nor a later one for any`."""
+        tables = f"table{'s' * (len(self.lacking) > 1)} {', '.join(self.lacking)}"
+        return (
+            f"{self.column} = {self.value} is not applied yet: no row with it has landed for {tables}, "
+            "nor a later one for any"
+        )
+
+    def limit(self) -> Limit:
+        """As what limits a job that has applied all else."""
+        return Limit(self.text, Kind.WAITING)
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamView:
     """One observation, made at a barrier.
 
@@ -46,6 +73,7 @@ class UpstreamView:
     behind: commits that a reader of the upstream sees may follow `latest`: the log's end was not known.
     waits: for whom reads of the current state wait, and what ends that; only the log is read meanwhile.
     added: how many partitions the pin does not have; None where partitions are not observed.
+    incomplete: a commit after `pending` that cannot be applied yet, as more of it may come.
     """
 
     identity: str
@@ -60,6 +88,7 @@ class UpstreamView:
     behind: bool = False
     waits: Limit | None = None
     added: int | None = None
+    incomplete: Incomplete | None = None
 
 
 @dataclass(frozen=True, slots=True)

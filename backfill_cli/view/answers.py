@@ -13,6 +13,7 @@ from backfill_cli.errors import BackfillError, ConfigError, Hint
 from backfill_cli.model.job import JobState, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.reports import Setting
+from backfill_cli.model.upstream import Incomplete
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -141,12 +142,16 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A job has reached what was waited for. epoch: the last committed one; of a pause, where it took effect."""
+    """A job has reached what was waited for. epoch: the last committed one; of a pause, where it took effect.
+
+    incomplete: of one that has caught up, the upstream's newest commit if it cannot be applied yet.
+    """
 
     job: str
     goal: str
     state: JobState
     epoch: int
+    incomplete: Incomplete | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from backfill_cli.model.job import Command, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.refill import PENDING, RefillState
 from backfill_cli.model.units import spell_duration, spell_number, spell_so_far
+from backfill_cli.model.upstream import Incomplete
 from backfill_cli.view.answers import document
 from backfill_cli.view.console import shown
 from backfill_cli.view.lines import spell_progress
@@ -156,6 +157,8 @@ class Journal:
         self._seen: tuple[str, str] | None = None
         self._begins = ""
         self._busy = False
+        self._incomplete: Incomplete | None = None
+        self._told_incomplete: Incomplete | None = None
         self._told_s = 0.0
         self._told = before.totals
         self._doing: Limit | None = None
@@ -258,7 +261,8 @@ class Journal:
         yield from self._finishes(view)
         if news.caught_up and not self._caught_up:
             self._caught_up = True
-            yield Entry("caught up with its upstream", event=Event("caught-up", view, "caught up"))
+            newest = "" if view.incomplete is None else f"; {view.incomplete.text}"
+            yield Entry(f"caught up with its upstream{newest}", event=Event("caught-up", view, "caught up"))
         yield from self._lags(view)
         yield from self._runs_low(view)
         yield from self._runs_late(view)
@@ -321,7 +325,8 @@ class Journal:
         """Seconds until a line of progress is due; None if there is nothing new to report."""
         if self._doing is not None and self._seen is None:
             return max(0.0, self._doing_told_s + self._every_s - self._now_s())
-        if self._seen is None or (self.known.totals == self._told and not self._busy):
+        told = self.known.totals == self._told and self._incomplete == self._told_incomplete
+        if self._seen is None or (told and not self._busy):
             return LAG_EVERY_S if self._watches else None
         due_s = max(0.0, self._told_s + self._every_s - self._now_s())
         return min(due_s, LAG_EVERY_S) if self._watches else due_s
@@ -329,7 +334,7 @@ class Journal:
     def _progress(self, view: JobView) -> Iterator[Entry]:
         """A line at each change of state or phase, at what has to end first, and one every `every_s`."""
         seen, begins = (view.state, view.phase), view.limited_by.text if view.limited_by.kind is Kind.NOW else ""
-        self._busy = view.doing is not None
+        self._busy, self._incomplete = view.doing is not None, view.incomplete
         same = seen == self._seen and begins in ("", self._begins)
         now_s = self._now_s()
         if view.state == "starting" or (same and now_s - self._told_s < self._every_s):
@@ -337,6 +342,7 @@ class Journal:
         since = self.known.totals.since(self._told)
         line = spell_progress(view, since, why=view.state != "failed")  # `ended` reports why
         self._seen, self._begins, self._told_s, self._told = seen, begins, now_s, self.known.totals
+        self._told_incomplete = view.incomplete
         yield Entry(line, Weight.WARNING if view.state == "paused" else Weight.INFO)
 
     def _waits(self, view: JobView) -> Iterator[Entry]:

@@ -12,6 +12,7 @@ from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.console import in_lines, shortened
 from backfill_cli.view.model import (
     JobView,
+    incomplete_beside,
     phases_of,
     refills_of,
     spell_added,
@@ -135,6 +136,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("finish by", spell_deadline(view.deadline)),) if view.deadline is not None else ()),
         ("lag", spell_lag_in_full(view)),
         ("not applied yet", spell_pending(view)),
+        *((("incomplete", newest),) if (newest := incomplete_beside(view)) else ()),
         *((("kept", spell_held(view.held_bytes)),) if view.held_bytes is not None else ()),
         *((("headroom", spell_headroom(view.headroom)),) if view.headroom is not None else ()),
         *((("spool", spell_spool(view.spool)),) if view.spool is not None else ()),
@@ -220,6 +222,8 @@ def spell_progress(view: JobView, since: Totals | None = None, why: bool = True)
         parts.append(f"lag {spell_lag(view.lag_s)}")
     if view.pending_epochs:
         parts.append(f"{spell_pending(view)} not applied yet")
+    if newest := incomplete_beside(view):
+        parts.append(newest)
     if view.quarantined:
         parts.append(f"quarantined {spell_quarantined(view.quarantined)}")
     if since is not None and since.commits:

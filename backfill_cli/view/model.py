@@ -22,7 +22,7 @@ from backfill_cli.model.reports import PlannedDeadline
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.split import SplitStatus, partition_number, partition_table
 from backfill_cli.model.units import spell_count, spell_duration, spell_moment, spell_number
-from backfill_cli.model.upstream import SpoolView
+from backfill_cli.model.upstream import Incomplete, SpoolView
 from backfill_cli.view.answers import UNTOLD
 from backfill_cli.view.console import from_here
 
@@ -221,7 +221,8 @@ class JobView:
     transient_failures: of the last run, those after which it tried again, by cause: an SQLSTATE, the name of an
     error of Kafka or of the operating system, or a class; at most 32 of them, and `others`.
     partitions_added: to the topics since the job began, or since their table joined it; None without topics, and
-    before a run has looked at them.
+    before a run has looked at them. incomplete: the upstream's newest commit, where it cannot be applied yet, as
+    more of it may come; it is one of `pending_epochs`, and counts for `lag_s`.
     """
 
     name: str
@@ -287,6 +288,7 @@ class JobView:
     aside: Sequence[AsideView] = ()
     derived: Sequence[DerivedView] = ()
     refused: RefusedView | None = None
+    incomplete: Incomplete | None = None
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -379,6 +381,7 @@ def job_view(
         aside=tuple(aside_view(one, row.name) for one in row.aside),
         derived=derived_views(row, progress),
         refused=refused_view(row),
+        incomplete=progress.incomplete,
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
@@ -429,6 +432,14 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
         )
 
     return tuple(map(view, row.derived))
+
+
+def incomplete_beside(view: JobView) -> str:
+    """Which commit of the upstream waits for more of it, once the snapshot is read, and where no limit says it."""
+    newest = view.incomplete
+    if newest is None or waits_for_snapshot(view) or view.limited_by == newest.limit():
+        return ""
+    return newest.text
 
 
 def refused_view(row: JobRow) -> RefusedView | None:

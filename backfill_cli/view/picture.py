@@ -42,6 +42,7 @@ from backfill_cli.view.model import (
     DEAD,
     ENDED,
     JobView,
+    incomplete_beside,
     is_observed,
     phases_of,
     refills_of,
@@ -413,6 +414,8 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("quarantined", spell_quarantined(view.quarantined), WARN))
     if view.converging and view.phase != "snapshot":
         facts.append(("consistent", spell_not_yet(view), WARN))
+    if newest := incomplete_beside(view):
+        facts.append(("incomplete", newest, WARN))
     if view.skipped:
         facts.append(("skipped", spell_skipped(view.skipped), QUIET))
     if view.partitions_added:

@@ -32,6 +32,7 @@ from backfill_cli.view.model import (
     DEAD,
     JobView,
     control_of,
+    incomplete_beside,
     is_observed,
     refills_of,
     spell_aside,
@@ -179,7 +180,7 @@ def _apart(view: JobView) -> list[str]:
     return [
         f"without {one.table}, which is set aside" if one.refill is None else f"{one.table} is being put back"
         for one in view.aside
-    ]
+    ] + ([newest] if (newest := incomplete_beside(view)) else [])
 
 
 def _now(told: Reported) -> str:

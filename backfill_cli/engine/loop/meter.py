@@ -18,7 +18,7 @@ from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import START
 from backfill_cli.model.split import ReadSoFar
 from backfill_cli.model.units import spell_count, spell_duration, spell_number, spell_rate, spell_size
-from backfill_cli.model.upstream import UpstreamView
+from backfill_cli.model.upstream import Incomplete, UpstreamView
 from backfill_cli.strategies import S, Strategy, StrategyState
 
 WINDOW = 8  # number of epochs that a rate is computed over, more if they do not last MEANT_MS
@@ -98,6 +98,8 @@ class Meter:
         self._told: _Doing | None = None
         self._told_in_hand, self._told_steady_ms = NOTHING, 0
         self._told_oldest_ms: int | None = None
+        self._stands = False  # whether what is incomplete was so at the observation before
+        self._told_incomplete: Incomplete | None = None
 
     @contextmanager
     def busy(self, doing: str, now_ms: int, steady_ms: int) -> Iterator[None]:
@@ -123,6 +125,8 @@ class Meter:
         """Whether `progress` has yet to report what the runner has been doing for a while, that it is done, or how
         far it is."""
         doing, told = self._doing or self._committing, self._told
+        if self._stands and self._view.incomplete != self._told_incomplete:
+            return True
         if doing is None:
             return told is not None
         if steady_ms - doing.since_steady_ms < LONG_MS:
@@ -153,7 +157,7 @@ class Meter:
         self._flying_ms = self._flying_steady_ms = self._committing = None
         self._flying_epochs = 0
         if not self._seen_since:
-            self._oldest_ms = self._plan.oldest_pending_ms
+            self._oldest_ms = self._after(self._plan)
 
     def committed(
         self, record: EpochRecord, barrier_ms: int, committed_ms: int, kept_ms: Mapping[str, int] | None = None
@@ -175,6 +179,7 @@ class Meter:
 
     def observed(self, plan: EpochPlan, now_ms: int, view: UpstreamView) -> None:
         """Records what a barrier observed and planned."""
+        self._stands = view.incomplete is not None and view.incomplete == self._view.incomplete
         self._plan = plan
         self._view = view
         self._observed_ms, self._seen_since = now_ms, True
@@ -196,7 +201,12 @@ class Meter:
         """Upstream time of the oldest change that the sink lacks until this plan is applied."""
         if self._view.oldest_ms is not None:
             return self._view.oldest_ms
-        return plan.window.from_ms if plan.window else plan.oldest_pending_ms
+        return plan.window.from_ms if plan.window else self._after(plan)
+
+    def _after(self, plan: EpochPlan) -> int | None:
+        """Upstream time of the oldest change that the sink lacks once this plan is applied."""
+        newest = self._view.incomplete
+        return newest.since_ms if newest is not None and not plan.pending_after else plan.oldest_pending_ms
 
     def lag_ms(self, plan: EpochPlan, now_ms: int) -> int:
         """How far the sink is behind at `now_ms`: the age of the oldest change that it lacks; 0 for none."""
@@ -225,7 +235,7 @@ class Meter:
         self._told = self._doing or self._committing
         self._told_in_hand, self._told_steady_ms = in_hand, steady_ms
         oldest_ms = self.oldest_ms
-        self._told_oldest_ms = oldest_ms
+        self._told_oldest_ms, self._told_incomplete = oldest_ms, self._view.incomplete
         doing = self._told
         changes_per_s, written_per_s = self._log_rates(steady_ms) or (None, None)
         partitions = strategy.partitions(state, self._plan.latest)
@@ -244,7 +254,7 @@ class Meter:
             bytes_read=read.size_bytes,
             bytes_total=read.bytes_total,
             splits=read.splits,
-            pending_epochs=self._pending + self._flying_epochs,
+            pending_epochs=self._pending + self._flying_epochs + (self._view.incomplete is not None),
             lag_ms=None if observed_ms is None else max(0, observed_ms - (oldest_ms or observed_ms)),
             rows_per_s=self._rate(limit) or (first if first is None or limit is None else min(first, limit)),
             eta_s=eta_s,
@@ -261,6 +271,7 @@ class Meter:
             tables=by_table(partitions),
             held_bytes=self._view.held_bytes,
             partitions_added=self._view.added,
+            incomplete=self._view.incomplete,
             spool=self._view.spool,
             oldest_ms=oldest_ms,
             settled_ms=self._settled_ms,
@@ -436,7 +447,8 @@ class Meter:
     def _of_log(self, state: StrategyState, steady_ms: int) -> Limit:
         if self._plan.pending_after:
             return self._of_derived() or self._of_backlog(None)
-        if state.converging:
+        newest = self._view.incomplete
+        if state.converging and newest is None:
             until = "the sink equals the upstream once the change log passes the end of the load"
             return Limit(until, Kind.FOLLOWING)
         doing, flying_ms = self._doing, self._flying_steady_ms
@@ -444,6 +456,8 @@ class Meter:
             return Limit(f"the current commit: {doing.what}")
         if flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
             return Limit("the current commit: the sink is writing it")
+        if newest is not None:
+            return newest.limit()
         if not self._follows:
             return Limit(
                 "nothing to follow: the config names no changes", hint=command(f"stop {self._job}"), to="end it"

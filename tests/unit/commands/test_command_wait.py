@@ -16,6 +16,7 @@ from backfill_cli.model.checkpoint import EpochRecord, Progress
 from backfill_cli.model.job import Control, JobState, Phase
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Extent, RefillState
+from backfill_cli.model.upstream import Incomplete
 
 pytestmark = pytest.mark.seconds
 
@@ -108,6 +109,18 @@ def test_wait_for_refills_returns_once_those_that_were_pending_are_done_and_says
     claim.store.note_refill(replace(later, state=RefillState.FAILED, why=Limit("the log is gone")))
     with pytest.raises(BackfillError, match="failed: the log is gone"):
         waits.look()
+
+
+def test_wait_names_the_newest_commit_of_the_upstream_that_waits_for_more_of_it(run: Run, claim: Claim) -> None:
+    newest = Incomplete("tx", 5, ("tiny", "other"), 700)
+    claim.store.heartbeat(6, replace(NOW, incomplete=newest))
+    result = run("wait", "--for", "caught-up")
+    assert result.exit_code == 0
+    said = "; tx = 5 is not applied yet: no row with it has landed for tables tiny, other, nor a later one for any"
+    assert said in " ".join((result.stdout + result.stderr).split())
+    told = json.loads(run("wait", "--for", "caught-up", "--json").stdout)["incomplete"]
+    assert (told["column"], told["value"], told["lacking"]) == ("tx", 5, ["tiny", "other"])
+    assert told["text"] == newest.text
 
 
 @pytest.mark.parametrize("ended", [JobState.STOPPED, None])

@@ -12,7 +12,7 @@ from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.split import Split, SplitProgress, SplitStatus
-from backfill_cli.model.upstream import Pin, UpstreamEpoch, UpstreamView
+from backfill_cli.model.upstream import Incomplete, Pin, UpstreamEpoch, UpstreamView
 from backfill_cli.strategies.snapshot import SnapshotState, SnapshotStrategy
 from backfill_cli.strategies.source import SourceState, SourceStrategy
 
@@ -76,6 +76,38 @@ def test_a_change_is_lacking_until_the_epoch_that_holds_it_has_landed() -> None:
     assert told(HALF, made).oldest_ms == 300
     made.observed(EpochPlan(window=window), 4_000, replace(view, oldest_ms=7))
     assert (told(HALF, made).oldest_ms, made.lag_ms(EpochPlan(window=window), 1_007)) == (7, 1_000)
+
+
+def test_a_commit_of_the_upstream_that_is_not_whole_is_lacking_and_limits_a_job_that_has_all_else() -> None:
+    made, newest = Meter("job", 1000), Incomplete("tx", 5, ("tiny",), 700)
+    view = UpstreamView("{}", START, incomplete=newest)
+    window = ChangeWindow(START, Position.of({"0": 5}), 100, 200, 1)
+    made.observed(EpochPlan(window=window), 1_000, view)
+    assert (told(HALF, made).oldest_ms, told(HALF, made).pending_epochs) == (100, 2)
+    made.flying(0)
+    made.landed()
+    now = follows(made, Phase.UPSTREAM)
+    assert (now.oldest_ms, now.lag_ms, now.pending_epochs, now.incomplete) == (700, 300, 1, newest)
+    assert now.limited_by == newest.limit()
+    said = "tx = 5 is not applied yet: no row with it has landed for table tiny, nor a later one for any"
+    assert str(now.limited_by) == f"waiting: {said}"
+    made.observed(EpochPlan(pending_after=1, oldest_pending_ms=600), 1_000, view)
+    assert (told(HALF, made).oldest_ms, told(HALF, made).pending_epochs) == (600, 2)
+    assert follows(made, Phase.UPSTREAM).limited_by.kind is Kind.CATCHING_UP
+    made.observed(EpochPlan(), 2_000, UpstreamView("{}", START))
+    now = follows(made, Phase.UPSTREAM)
+    assert (now.oldest_ms, now.pending_epochs, now.incomplete) == (None, 0, None)
+
+
+def test_that_a_commit_is_not_whole_is_news_once_it_was_so_twice() -> None:
+    made = Meter("job", 1000)
+    for lacking in (("a", "b"), ("b",)):
+        made.observed(EpochPlan(), 1_000, UpstreamView("{}", START, incomplete=Incomplete("tx", 5, lacking, 1)))
+        assert not made.untold(0)
+    made.observed(EpochPlan(), 1_000, UpstreamView("{}", START, incomplete=Incomplete("tx", 5, ("b",), 1)))
+    assert made.untold(0)
+    told(HALF, made)
+    assert not made.untold(0)
 
 
 def test_what_came_since_people_were_told_that_nothing_is_lacking_is_news() -> None:

@@ -18,6 +18,7 @@ from backfill_cli.errors import BadData, Fatal
 from backfill_cli.formats.listing import File, Listing, place
 from backfill_cli.model.position import START, Cursor, Position
 from backfill_cli.model.schema import field
+from backfill_cli.model.upstream import Incomplete
 from backfill_cli.upstreams.delta import connector as delta
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.options import CsvOptions
@@ -63,6 +64,33 @@ def test_the_newest_epoch_of_several_tables_waits_for_all_of_them_or_for_a_later
     assert epochs(upstream) == [(1, 3)]
     land(tmp_path / "changes" / "a", "2.json", event(1, ms=9, tx=3))
     assert epochs(upstream) == [(1, 3), (2, 1)]
+
+
+def test_a_newest_epoch_that_waits_is_named_with_the_tables_that_it_waits_for(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "a", "b", "c")
+    upstream.pin()
+
+    def incomplete() -> Incomplete | None:
+        told: Incomplete | None = upstream.observe(START, False).incomplete
+        return told
+
+    assert incomplete() is None
+    land(tmp_path / "changes" / "b", "1.json", event(1, ms=7, tx=1))
+    assert incomplete() == Incomplete("source.tx", 1, ("a", "c"), 7)
+    land(tmp_path / "changes" / "a", "1.json", event(1, ms=9, tx=1))
+    assert incomplete() == Incomplete("source.tx", 1, ("c",), 9)
+    land(tmp_path / "changes" / "c", "1.json", event(1, ms=9, tx=1))
+    assert incomplete() is None
+    land(tmp_path / "changes" / "c", "2.json", event(1, ms=9, tx=2))
+    assert incomplete() == Incomplete("source.tx", 2, ("a", "b"), 9)
+    assert epochs(upstream) == [(1, 3)]
+
+
+def test_of_a_single_table_no_epoch_waits(tmp_path: Path) -> None:
+    upstream = tables(tmp_path, "t")
+    upstream.pin()
+    land(tmp_path / "changes", "1.json", event(1, ms=7, tx=1))
+    assert upstream.observe(START, False).incomplete is None
 
 
 def test_all_tables_share_one_log_and_capabilities_say_so(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from backfill_cli.model.headroom import Headroom, Kept
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.refill import Extent, Refill, RefillState
+from backfill_cli.model.upstream import Incomplete
 from backfill_cli.view.journal import NOTHING, REBUILT, Entry, Journal, Known, News, Weight, event_json, stamped
 from backfill_cli.view.model import job_view
 
@@ -122,6 +123,31 @@ def test_a_wait_is_told_when_it_begins_and_ends_not_each_second() -> None:
         "continues: the wait is over",
     ]
     assert [entry.weight for entry in waits] == [Weight.WARNING, Weight.WARNING, Weight.INFO]
+
+
+def test_a_commit_of_the_upstream_that_waits_for_more_is_told_where_nothing_else_happens() -> None:
+    newest = Incomplete("tx", 5, ("tiny",), 700)
+    idle = {"phase": Phase.UPSTREAM, "lag_ms": 0, "pending_epochs": 0, "limited_by": Limit("a commit every 1 s")}
+    waits = idle | {"pending_epochs": 1, "limited_by": newest.limit(), "incomplete": newest}
+    one = journal(every_s=3.0)
+    assert len(texts(list(one.look(seen(told=idle))))) == 1
+    assert one.due_in_s() is None
+    said = list(one.look(seen(told=waits)))
+    assert one.due_in_s() is not None
+    said += [line for _ in range(2) for line in one.look(seen(told=waits))]
+    (line,) = texts(said)
+    assert line.endswith(f"waiting: {newest.text}")
+    assert line.count(newest.text) == 1
+    assert one.due_in_s() is None
+
+
+def test_a_run_that_ends_caught_up_names_the_commit_that_it_did_not_apply() -> None:
+    newest = Incomplete("tx", 5, ("tiny",), 700)
+    told = {"phase": Phase.UPSTREAM, "incomplete": newest}
+    done = seen(caught_up=True, told=told, state=JobState.DONE, why=Limit("caught up"), live=False)
+    line, caught_up = texts(list(journal().look(done)))
+    assert newest.text in line
+    assert caught_up == f"caught up with its upstream; {newest.text}"
 
 
 def test_rows_that_are_quarantined_are_told_as_they_come() -> None:

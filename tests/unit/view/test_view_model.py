@@ -19,6 +19,7 @@ from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.refill import Extent, Refill, RefillState
 from backfill_cli.model.skipped import Skipped
 from backfill_cli.model.units import spell_moment
+from backfill_cli.model.upstream import Incomplete
 from backfill_cli.view.lines import job_details, spell_finished
 from backfill_cli.view.model import (
     DerivedView,
@@ -219,6 +220,17 @@ def test_nothing_pending_is_not_said_of_a_job_that_nobody_looks_for(state: JobSt
     view = job_view(row(state=state, progress=told, live=False))
     (line,) = [one for one in job_details(view).splitlines() if one.startswith("not applied yet")]
     assert line.split(": ")[1].strip() == said
+
+
+def test_a_commit_that_waits_for_more_of_it_is_told_once_past_the_snapshot() -> None:
+    newest = Incomplete("tx", 5, ("tiny",), 700)
+    live = progress(phase=Phase.UPSTREAM, incomplete=newest, limited_by=newest.limit())
+    done = row(state=JobState.DONE, progress=live, live=False)
+    copying = row(progress=progress(incomplete=newest))
+    told = [job_details(job_view(one)) for one in (row(progress=live), done, copying)]
+    assert [one.count(newest.text) for one in told] == [1, 1, 0]
+    assert any(one.split() == ["incomplete:", *newest.text.split()] for one in told[1].splitlines())
+    assert newest.text in " ".join(drawn(Picture(job_view(done))).replace("│", " ").split())
 
 
 def test_a_runner_that_died_was_last_seen_at_its_last_commit() -> None:

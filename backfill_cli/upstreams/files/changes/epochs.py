@@ -15,7 +15,7 @@ from backfill_cli.model.balanced import balanced
 from backfill_cli.model.names import by_numbers
 from backfill_cli.model.position import Cursor, Position
 from backfill_cli.model.schema import Columns
-from backfill_cli.model.upstream import UpstreamEpoch
+from backfill_cli.model.upstream import Incomplete, UpstreamEpoch
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.upstreams.files.changes import epoch_values
 from backfill_cli.upstreams.files.changes.change_folder import ChangeFolder
@@ -57,8 +57,8 @@ class Log(ABC):
         """The position once every file that is there is applied."""
 
     @abstractmethod
-    def pending(self, position: Position) -> list[UpstreamEpoch]:
-        """The epochs after a position, ordered by time, each log in its own order."""
+    def pending(self, position: Position) -> tuple[list[UpstreamEpoch], Incomplete | None]:
+        """The epochs after a position, ordered by time, each log in its own order; and one that is not whole."""
 
     def cursor(self, position: Position, name: str) -> str | None:
         """The last file, of a folder's log of this name, that a position has begun to apply."""
@@ -101,12 +101,12 @@ class FileLog(Log):
     def _logs(self) -> list[tuple[str, TableLog]]:
         return [one for folder in self._folders.values() for one in folder.logs().items()]
 
-    def pending(self, position: Position) -> list[UpstreamEpoch]:
+    def pending(self, position: Position) -> tuple[list[UpstreamEpoch], Incomplete | None]:
         ordered: list[tuple[int, str, int, UpstreamEpoch]] = []
         for folder in self._folders.values():
             with of_table(folder.table, Fatal, HistoryGone):
                 ordered += self._pending_of(folder, position)
-        return [epoch for *_, epoch in sorted(ordered, key=lambda entry: entry[:3])]
+        return [epoch for *_, epoch in sorted(ordered, key=lambda entry: entry[:3])], None
 
     def _pending_of(
         self, folder: ChangeFolder, position: Position
@@ -200,15 +200,13 @@ class EpochLog(Log):
         begun = {self.log_of(table): self._begun(table, epoch) for table in self._logs}
         return Position.of({LOG: epoch} | {log: last for log, last in begun.items() if last is not None})
 
-    def pending(self, position: Position) -> list[UpstreamEpoch]:
+    def pending(self, position: Position) -> tuple[list[UpstreamEpoch], Incomplete | None]:
         epochs: dict[Cursor, _Epoch] = {}
         for table in self._logs:
             self._collect(table, position, epochs)
         ordered = sorted(epochs)
         for two in pairwise(ordered):
             _after(*two)
-        if ordered and len(self._logs) > 1 and set(epochs[ordered[-1]].files) != set(self._logs):
-            ordered.pop()
         found, ms = list[UpstreamEpoch](), 0
         for value in ordered:
             one = epochs[value]
@@ -216,7 +214,10 @@ class EpochLog(Log):
             schema = tuple(sorted(one.schema.items()))
             files = ((self.log_of(table), name) for table, name in sorted(one.files.items()))
             found.append(UpstreamEpoch(((LOG, value), *files), ms, one.rows, one.size_bytes, schema))
-        return found
+        lacking = tuple(table for table in self._logs if ordered and table not in epochs[ordered[-1]].files)
+        if not lacking:
+            return found, None
+        return found[:-1], Incomplete(self._column, ordered[-1], lacking, found[-1].ms)
 
     def changes(
         self, spark: SparkSession, table: str, after: Position, up_to: Position, columns: Columns

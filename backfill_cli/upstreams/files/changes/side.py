@@ -67,13 +67,13 @@ class FilesChanges(ChangeLog):
 
     def observe(self, position: Position) -> UpstreamView:
         self._know(position)
-        pending = self._log.pending(position)
+        pending, incomplete = self._log.pending(position)
         if pending:
             self._refuse_shared(position)
         latest = position
         for epoch in pending:
             latest = latest.join(Position.of(dict(epoch.cursors)))
-        return UpstreamView("{}", latest, tuple(pending))
+        return UpstreamView("{}", latest, tuple(pending), incomplete=incomplete)
 
     def _warnings(self) -> Sequence[str]:
         """For each table, that its files are in another order than their names are as texts, or in several."""
