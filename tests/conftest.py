@@ -217,7 +217,7 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
     from backfill_cli.spark.session import open_session
 
     _look_names_up_once()
-    small = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+    small = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}
     # A test's queries see some rows each, so compiling takes longest. Commands that a test starts compile.
     conf = {**small, "spark.driver.memory": "2g", **({} if request.config.getoption("--all") else INTERPRETED)}
     with opening._ONE_AT_A_TIME:  # a start that a test before refused may still be opening one, and stops it then

@@ -85,6 +85,15 @@ SETTINGS = {
     r"|//[^/\s:@]*:[^/\s@]+@|https?://[^/\s@?#]+@",
 }
 
+UNSEEN = {"spark.sql.ui.explainMode": "simple", "spark.sql.maxPlanStringLength": "1000"}
+"""Spark describes each query, and each step of its plan, for its UI, and searches the text for secrets: a
+twentieth of a small commit's CPU, for nobody where neither the UI nor an event log is on."""
+
+SEEN = ("spark.ui.enabled", "spark.eventLog.enabled")
+
+DELTA_LOG_TASKS = 8
+"""In which Spark reads the log of a Delta table, at most: see `table_formats`."""
+
 LOCAL = {
     "spark.driver.memory": "2g",
     # Listen on this machine only.
@@ -118,7 +127,8 @@ def open_session(
     _require_ours(conf)
     if remote is not None:
         return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
-    return _launch(master, {**_settings(master), **session_settings(formats, conf)})
+    unseen = {} if any(conf.get(name) == "true" for name in SEEN) else UNSEEN
+    return _launch(master, session_settings(formats, {**_settings(master), **unseen, **conf}))
 
 
 def require_startable(config: "JobConfig") -> None:
@@ -144,7 +154,10 @@ def session_for(config: "JobConfig") -> "SparkSession":
 
 
 def _settings(master: str) -> dict[str, str]:
-    """Our settings for this master. In local mode as many shuffle partitions as cores: 200 cost seconds."""
+    """Our settings for this master. In local mode as many shuffle partitions as cores: 200 cost seconds.
+
+    And no more tasks for the log of a Delta table: of a small one, each costs as much as its rows.
+    """
     if not master.startswith("local"):
         return {**ALWAYS, **EXPRESSIONS, **SETTINGS}
     cores = re.fullmatch(r"local(?:\[(\d+|\*).*\])?", master)
@@ -157,6 +170,7 @@ def _settings(master: str) -> dict[str, str]:
         **SETTINGS,
         **LOCAL,
         "spark.sql.shuffle.partitions": partitions,
+        "spark.databricks.delta.snapshotPartitions": str(min(int(partitions), DELTA_LOG_TASKS)),
         "spark.sql.warehouse.dir": warehouse,
     }
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
+from one_task import in_one_task
 from sink_contract import Epochs, Row
 
 from backfill_cli.sinks.delta import DeltaOptions, connector
@@ -22,7 +23,7 @@ def read_table(folder: Path, target: str) -> list[Row]:
 def opened(folder: Path, spark: "SparkSession") -> DeltaSink:
     sink: DeltaSink = connector.open(DeltaOptions(table=f"{folder}/{{table}}"))
     sink.use(lambda: spark)
-    return sink
+    return in_one_task(sink)
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from one_task import in_one_task
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import EpochCommit, SinkTable
@@ -43,6 +45,7 @@ class MemoryLake(LakeSink):
         self.tables: dict[str, Held] = {}
         self._blobs = Blobs(LocalFileSystem(), str(folder))
         self.use(lambda: spark)
+        in_one_task(self)
 
     def _folder(self) -> Blobs:
         return self._blobs
@@ -97,8 +100,10 @@ class MemoryLake(LakeSink):
         files: Collection[str] | None = None,
     ) -> "DataFrame":
         held = self.tables[claim.place].versions[version or 0]
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         schema = struct_type(columns_of(table.schema))
-        return spark.createDataFrame([tuple(row[name] for name in schema.names) for row in held], schema)
+        return spark.createDataFrame(pa.Table.from_pylist(held, to_arrow_schema(schema)), schema)
 
     def fault(self, claim: Claim, version: int | None) -> BackfillError | None:
         return None

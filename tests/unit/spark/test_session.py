@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,30 @@ def test_a_setting_that_results_depend_on_is_not_the_users(spark: "SparkSession"
 @pytest.mark.parametrize(("master", "partitions"), [("local", "1"), ("local[3]", "3"), ("local[4,2]", "4")])
 def test_a_local_shuffle_has_as_many_partitions_as_cores(master: str, partitions: str) -> None:
     assert _settings(master)["spark.sql.shuffle.partitions"] == partitions
+
+
+@pytest.mark.parametrize(("master", "tasks"), [("local[3]", "3"), ("local[64]", "8")])
+def test_a_delta_tables_log_is_read_by_as_many_tasks_as_cores(master: str, tasks: str) -> None:
+    assert _settings(master)["spark.databricks.delta.snapshotPartitions"] == tasks
+
+
+@pytest.mark.parametrize(
+    ("conf", "length"),
+    [
+        ({}, "1000"),
+        ({"spark.ui.enabled": "true"}, None),
+        ({"spark.eventLog.enabled": "true"}, None),
+        ({"spark.sql.maxPlanStringLength": "7"}, "7"),
+    ],
+)
+def test_plans_are_described_in_full_where_somebody_can_see_them(
+    monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], length: str | None
+) -> None:
+    given = list[Mapping[str, str]]()
+    monkeypatch.setattr("backfill_cli.spark.session._launch", lambda _, settings: given.append(settings))
+    open_session("local[1]", conf, formats=("delta",))
+    assert given[0].get("spark.sql.maxPlanStringLength") == length
+    assert given[0]["spark.databricks.delta.snapshotPartitions"] == "1"
 
 
 def test_a_cluster_keeps_its_own_addresses_and_memory() -> None:
