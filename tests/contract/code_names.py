@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2] / "backfill_cli"
-PLACES = ("engine/staging", "engine/spool", "engine/verify", "formats", "model", "sinks", "spark", "upstreams")
+PLACES = (
+    *("engine/staging", "engine/spool", "engine/verify", "formats", "lake", "model", "sinks", "spark"),
+    "upstreams",
+)
 OURS = "_backfill_"
 FOREIGN = (
     "_metadata",

@@ -79,7 +79,7 @@ def changes_of(table: Table, changes: list[tuple[str, Row]]) -> pa.Table:
 def test_no_name_of_our_code_is_taken_for_ours(sink: tuple[Sink, Reads], tmp_path: Path) -> None:
     """Snapshot, changes, changes that leave columns as they are; the check for duplicates finds none."""
     into, read = sink
-    there = [name for name in names() if name not in OF_THE_SYSTEM]
+    there = [name for name in names("lake") if name not in OF_THE_SYSTEM]
     for number, table in enumerate(tables(there, KEYS, KEYS)):
         name = OF_TABLES[number] if number < len(OF_TABLES) else f"table_{number}"
         epochs = begun(into, tmp_path, table, name)
@@ -133,7 +133,7 @@ def test_what_verify_reads_of_a_table_does_not_depend_on_its_names(
     """Digests and bounds are those of the same rows under plain names."""
     into, _ = sink
     assert into.extras.copied is not None
-    there = [name for name in names() if name not in OF_THE_SYSTEM]
+    there = [name for name in names("lake") if name not in OF_THE_SYSTEM]
     told = []
     for of, name in ((there, "all_names"), ([f"plain_{at}" for at in range(len(there))], "plain_names")):
         table = tables(of, KEYS, len(of))[0]

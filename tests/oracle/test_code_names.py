@@ -42,7 +42,7 @@ OF_ICEBERG = (
 
 def halves(systems: Sequence[str], without: Sequence[str]) -> dict[str, Table]:
     """Two tables, called as our code calls tables: what is the key of one are the values of the other."""
-    absent = {"postgres", "kafka", "duckdb", "files", "delta", "iceberg", "lake"}.difference(systems)
+    absent = {"postgres", "kafka", "duckdb", "files", "delta", "iceberg", "lake", "sql"}.difference(systems)
     of = [name for name in names(*absent) if name.lower() not in without]
     half = -(-len(of) // 2)
     return dict(zip(("t", "s"), tables(of, half, half, ROWS), strict=True))
@@ -199,9 +199,9 @@ def of_iceberg(folder: Path, name: str) -> list[Row]:
 @pytest.mark.parametrize(
     ("upstream", "sink", "systems", "read", "foreign", "run"),
     [
-        (Debezium, "duckdb", ("files", "duckdb"), of_duckdb, (), loaded),
-        (Dms, "duckdb", ("files", "duckdb"), of_duckdb, ("op",), loaded),
-        (Feed, "duckdb", ("files", "duckdb"), of_duckdb, OF_DELTA, spooled),
+        (Debezium, "duckdb", ("files", "duckdb", "sql"), of_duckdb, (), loaded),
+        (Dms, "duckdb", ("files", "duckdb", "sql"), of_duckdb, ("op",), loaded),
+        (Feed, "duckdb", ("files", "duckdb", "sql"), of_duckdb, OF_DELTA, spooled),
         (Delta, "iceberg", ("delta", "iceberg", "lake"), of_iceberg, OF_ICEBERG + OF_DELTA, loaded),
         (Iceberg, "delta", ("delta", "iceberg", "lake"), of_delta, OF_ICEBERG, loaded),
     ],
@@ -258,7 +258,7 @@ def opened(upstream: dict[str, Any]) -> Source:
 
 
 def test_a_lake_table_of_our_names_is_compared_and_made_equal(spark: "SparkSession", tmp_path: Path) -> None:
-    of = names("upstreams", "spool", "postgres", "kafka", "duckdb", "iceberg", "formats", "spark")
+    of = names("upstreams", "spool", "postgres", "kafka", "duckdb", "sql", "iceberg", "formats", "spark")
     table = Table(of[::10], tuple(name for name in of if name not in of[::10]), ROWS)
     (tmp_path / "in").mkdir()
     pq.write_table(arrow(table, table.snapshot()), tmp_path / "in" / "0.parquet")

@@ -64,4 +64,4 @@ def test_no_name_of_our_code_is_taken_for_ours(db: Database, tmp_path: Path) -> 
 
 
 def _names() -> list[str]:
-    return [name for name in names() if name not in OF_THE_SYSTEM]
+    return [name for name in names("lake") if name not in OF_THE_SYSTEM]
