@@ -218,8 +218,10 @@ def spark(request: pytest.FixtureRequest) -> "Iterator[SparkSession]":
 
     _look_names_up_once()
     small = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}
-    # A test's queries see some rows each, so compiling takes longest. Commands that a test starts compile.
-    conf = {**small, "spark.driver.memory": "2g", **({} if request.config.getoption("--all") else INTERPRETED)}
+    # A test's queries see some rows each, so compiling takes longest, and plans that are made anew after each
+    # shuffle a tenth. Commands that a test starts do both.
+    once = {**INTERPRETED, "spark.sql.adaptive.enabled": "false"}
+    conf = {**small, "spark.driver.memory": "2g", **({} if request.config.getoption("--all") else once)}
     with opening._ONE_AT_A_TIME:  # a start that a test before refused may still be opening one, and stops it then
         session = open_session("local[2]", conf, formats=("delta", "iceberg"))
     driver._started.clear()  # no error of a test waits a second for the news that this one has died

@@ -1,8 +1,8 @@
 """A Java that outlives the runners of a test: the next one finds it warm, for half of what a start costs.
 
 Between two runners its Spark ends, as Java itself does with a runner that has one of its own. Java's own beginning
-and end, and queries that it compiles, are what the tests that do not ask for this one see:
-`systems/test_commands.py`, clusters, `scripts/demo`, `scripts/test-integrations`.
+and end, and queries that it compiles and plans anew after each shuffle, are what the tests that do not ask for
+this one see: `systems/test_commands.py`, clusters, `scripts/demo`, `scripts/test-integrations`.
 """
 
 import os
@@ -68,10 +68,12 @@ def archive_flags() -> list[str]:
 
 
 def _started(kind: Kind) -> "JavaGateway":
-    """Ends with this process. Interprets: what runs in it sees some rows a query, and compiling takes longest."""
+    """Ends with this process. Interprets, and plans a query once: what runs in it sees some rows a query, and
+    compiling takes longest."""
     jars, _ = kind
     flags = [f'"-Dlog4j2.configurationFile={LOG4J}"', *archive_flags()]
-    settings = {"spark.driver.extraJavaOptions": " ".join(flags), "spark.driver.memory": "2g", **INTERPRETED}
+    quick = {**INTERPRETED, "spark.sql.adaptive.enabled": "false", "spark.driver.memory": "2g"}
+    settings = {"spark.driver.extraJavaOptions": " ".join(flags), **quick}
     fetched = {
         name: value for name, value in session_settings([*FORMATS], {}).items() if name in (PACKAGES, EXCLUDES)
     }
