@@ -457,7 +457,8 @@ def spell_derived(one: DerivedView, live: bool) -> str:
     """`revenue → main.revenue: equals its SELECT at each commit`. live: a runner sees to that."""
     name = one.name if one.name == one.target else f"{one.name} → {one.target}"
     if one.filled:
-        as_of = "equals its SELECT at each commit" if live else f"filled, as of commit {one.epoch}"
+        last = f"equalled its SELECT at commit {one.epoch}, the last one"  # it may have been dropped since
+        as_of = "equals its SELECT at each commit" if live else last
         return f"{name}: {as_of}" + ", computed whole" * (one.refresh is not None)
     if (how := one.filling) is not None:
         rows = f"about {how.rows * how.done // how.ranges:,} of {how.rows:,} rows of {how.table}"

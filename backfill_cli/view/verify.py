@@ -71,18 +71,29 @@ def fix_hint(report: VerifyReport) -> Hint:
     return "to see what would make it equal: " + command(fix) + "; to do it: " + command(do)
 
 
+def _headline(report: VerifyReport) -> str:
+    """`upstream and sink are equal`; where derived tables alone differ, or were asked for, of these."""
+    compared = [table for table in report.tables if table.filled]
+    wrong = [table for table in compared if not table.equal]
+    if not compared:
+        return "nothing was compared"
+    if wrong and not all(table.derived for table in wrong):
+        return "upstream and sink differ"
+    if not wrong and not all(table.derived for table in compared):
+        return "upstream and sink are equal"
+    told = wrong or compared
+    if len(told) == 1:
+        return f"derived table {told[0].table} {'differs from' if wrong else 'is equal to'} its SELECT"
+    return f"{len(told)} derived tables {'differ from' if wrong else 'are equal to'} their SELECTs"
+
+
 def verify_text(report: VerifyReport) -> str:
     """A verdict in lines: the job, its tables, and for each that differs, the ranges and the first rows."""
-    equal = "upstream and sink are equal" if report.equal else "upstream and sink differ"
-    if all(table.equal or table.derived for table in report.tables) and not report.equal:
-        equal = "derived tables differ from their SELECTs"
-    elif all(table.derived for table in report.tables):
-        equal = "derived tables are equal to their SELECTs"
     part = "" if report.sample is None else f" in a sample of {spell_share(report.sample)} of the keys"
     part += f" in the keys {report.keys}" if report.keys else ""
     part += spell_not_compared(sum(report.not_compared.values()))
     took = spell_duration(report.seconds)
-    lines = [f"job {report.job}, commit {spell_epoch(report.epoch)}: {equal}{part} (took {took})"]
+    lines = [f"job {report.job}, commit {spell_epoch(report.epoch)}: {_headline(report)}{part} (took {took})"]
     for table in report.tables:
         lines += _table_lines(table)
         if table.table in report.recalled:

@@ -351,7 +351,10 @@ def test_a_derived_table_is_filled_as_its_marker_says_or_once_the_snapshot_is_pa
     assert one == DerivedView("d", "main.d", ("k",), said == FILLED, waits_for_snapshot=waits, epoch=epoch)
     assert spell_derived(one, live=True) == f"d → main.d: {said}"
     ended = spell_derived(one, live=False)
-    assert ended == f"d → main.d: {f'filled, as of commit {epoch}' if said == FILLED else said}"
+    assert (
+        ended
+        == f"d → main.d: {f'equalled its SELECT at commit {epoch}, the last one' if said == FILLED else said}"
+    )
 
 
 def test_a_derived_table_that_is_filled_after_others_names_those_that_are_being_filled() -> None:
