@@ -32,9 +32,9 @@ def used(
         return dict.fromkeys(tables)
     if not isinstance(tree, exp.Query):
         return dict.fromkeys(tables)
-    sources = {id(scope.expression): set(map(own.fold, scope.selected_sources)) for scope in scopes}
+    sources = {id(scope.expression): set(map(own.fold, _in_from(scope))) for scope in scopes}
     for scope in scopes:
-        leaves = {name: source for name, (_, source) in scope.selected_sources.items()}
+        leaves = _in_from(scope)
         for at, (leaf, source) in enumerate(leaves.items()):
             if not isinstance(source, exp.Table):
                 continue
@@ -47,6 +47,11 @@ def used(
                 held = found.setdefault(table, {})
                 found[table] = None if held is None or names is None else {**held, **names}
     return {table: None if names is None else tuple(names.values()) for table, names in found.items()}
+
+
+def _in_from(scope: Scope) -> dict[str, exp.Expr | Scope]:
+    """What a SELECT has in FROM, by name; also what SEMI JOIN and ANTI JOIN only look for."""
+    return {name: scope.sources[name] for name, _ in scope.references if name in scope.sources}
 
 
 def _of(
@@ -70,7 +75,7 @@ def _of(
         return None
     for column in scope.find_all(exp.Column):
         first, *rest = column.parts
-        if rest and own.fold(first.name) in around:
+        if (rest and own.fold(first.name) in around) or _is_output(column, tree, engine):
             continue
         if own.fold(first.name) == own.fold(leaf):
             if not rest or isinstance(rest[0], exp.Star):
@@ -134,6 +139,17 @@ def _is_made_of_itself(tree: exp.Expr, name: str) -> bool:
         any(own.fold(column.parts[-1].name) == own.fold(name) for column in one.find_all(exp.Column))
         for one in getattr(tree, "selects", ())
         if isinstance(one, exp.Alias) and own.fold(one.alias) == own.fold(name)
+    )
+
+
+def _is_output(column: exp.Column, tree: exp.Expr, engine: Engine) -> bool:
+    """Whether it stands alone in ORDER BY, which takes it for what the SELECT calls so, before any column."""
+    if len(column.parts) > 1 or not isinstance(column.parent, exp.Ordered):
+        return False
+    outputs = [one.args["alias"] for one in getattr(tree, "selects", ()) if isinstance(one, exp.Alias)]
+    name = own.fold if engine.ignores_case else str
+    return column.parent.parent is tree.args.get("order") and name(_name(column.parts[0], engine)) in (
+        name(_name(one, engine)) for one in outputs
     )
 
 

@@ -70,6 +70,23 @@ FULL = {
             "SELECT o.address.city AS city FROM orders o, customers c",
             {"public.orders": {"address"}, "customers": set()},
         ),
+        (
+            "SELECT id, amount AS note FROM orders ORDER BY note LIMIT 2",
+            {"public.orders": {"id", "amount"}},
+        ),
+        (
+            "SELECT o.id, upper(o.note) AS n FROM orders o JOIN customers c ON c.id = o.id "
+            "ORDER BY N DESC, o.id LIMIT 3",
+            {"public.orders": {"id", "note"}, "customers": {"id"}},
+        ),
+        (
+            "SELECT o.status FROM orders o ANTI JOIN customers c ON c.id = o.amount",
+            {"public.orders": {"status", "amount"}, "customers": {"id"}},
+        ),
+        (
+            "SELECT o.status FROM orders o SEMI JOIN (SELECT c.id AS k FROM customers c) x ON x.k = o.amount",
+            {"public.orders": {"status", "amount"}, "customers": {"id"}},
+        ),
         ("SELECT count(*) FILTER (note > 'a') AS n FROM orders GROUP BY ALL", {"public.orders": {"note"}}),
         (
             "SELECT upper(status) AS status, count(*) FROM orders GROUP BY upper(status)",
@@ -125,6 +142,9 @@ def value(name: str) -> str:
         ("SELECT id FROM orders NATURAL JOIN customers", "duckdb"),
         ("SELECT id, amount FROM orders, customers", "duckdb"),
         ("SELECT upper(note) AS st, count(*) AS n FROM orders GROUP BY st", "duckdb"),
+        ("SELECT id, upper(note) AS n FROM orders ORDER BY n || 'a'", "duckdb"),
+        ("SELECT id, row_number() OVER (ORDER BY n) AS k, upper(note) AS n FROM orders", "duckdb"),
+        ('SELECT id, upper(note) AS "N" FROM orders o, customers c ORDER BY n', "postgres"),
         ("SELECT nothing that parses FROM (", "duckdb"),
         ("DELETE FROM orders", "duckdb"),
         ("SELECT struct(*) AS s FROM orders", "spark"),
@@ -184,6 +204,10 @@ def test_a_query_that_is_computed_whole_names_what_is_around_it(sql: str, expect
         for name in names:
             with pytest.raises(duckdb.Error):
                 rows(sql, {**kept, table: [one for one in names if one != name]})
+
+
+def test_a_name_that_is_twice_in_from_is_refused_by_whoever_reads_the_select_not_here() -> None:
+    assert used("SELECT a.id FROM orders a JOIN lines a ON true", "duckdb", TABLES)["public.orders"] == ("id",)
 
 
 def test_a_field_of_a_column_is_no_column_of_what_is_around_it() -> None:
