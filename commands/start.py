@@ -17,6 +17,7 @@ import typer
 from backfill_cli.api.moved import refuse_moved
 from backfill_cli.catalog.places import DEFAULT_CONFIG
 from backfill_cli.errors import Hint, NoSuchJob, UsageError, command
+from backfill_cli.model.job import Verb
 from backfill_cli.view.answers import NotStarted
 from backfill_cli.view.console import answer_json, as_typed, say
 
@@ -148,9 +149,9 @@ def start(
 
 
 def _waiting(name: str, store: "Catalog") -> set[int]:
-    """The ids of the commands that wait for the run."""
+    """The ids of the commands that wait for the run, but for a `set`: the config that is given now is newer."""
     with suppress(NoSuchJob):
-        return {one.id for one in store.job(name).waiting}
+        return {one.id for one in store.job(name).waiting if one.verb is not Verb.SET}
     return set()
 
 

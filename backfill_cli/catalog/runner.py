@@ -12,7 +12,7 @@ from backfill_cli.catalog.store import Store
 from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.errors import BackfillError
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
-from backfill_cli.model.job import Command, Control, JobState
+from backfill_cli.model.job import Command, Control, JobState, Verb
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Refill
 
@@ -87,15 +87,36 @@ class RunnerStore:
             if progress is not None:
                 jobs.set_progress(db, self._job, progress)
 
-    def redefine(self, config: str, until: str, file: str, aside: Sequence["Aside"] | None = None) -> None:
-        """Later runs use this config and end at `until`. file: the one it was read from. aside: None: as it is."""
+    def redefine(
+        self,
+        config: str,
+        until: str,
+        file: str,
+        aside: Sequence["Aside"] | None = None,
+        started_ms: int | None = None,
+    ) -> tuple[Command, ...]:
+        """Later runs use this config and end at `until`. file: the one it was read from. aside: None: as it is.
+
+        started_ms: when a start gave it; None for a resume. What a `set` waits to give is older then, and refused.
+        Returns those.
+        """
         with self._ours() as db:
+            older = () if started_ms is None else self._give_way(db, started_ms)
             db.execute(
                 "UPDATE jobs SET config = ?, until = ?, config_file = ? WHERE name = ?",
                 [config, until, file or None, self._job],
             )
             if aside is not None:
                 jobs.set_aside(db, self._job, aside)
+        return older
+
+    def _give_way(self, db: DuckDBPyConnection, now_ms: int) -> tuple[Command, ...]:
+        """No `set` waits any more. Returns those that did."""
+        older = tuple(one for one in inbox.redefining(db, self._job) if one.verb is Verb.SET)
+        for one in older:
+            inbox.take(db, self._job, (one,), jobs.standing(db, self._job).epoch, now_ms)
+            inbox.refuse(db, self._job, one, Limit("a later start took its place"))
+        return older
 
     def redefined(
         self,

@@ -204,7 +204,10 @@ class _Run:
                 resources.with_retries(lambda: resources.sink.check(job.name, late, into_existing=False))
         job = replace(job, tables=(*job.tables, *late))
         with self._claimed(job, config, resources, lock) as (claim, heartbeat), ExitStack() as opened:
-            resources.with_retries(lambda: claim.store.redefine(job.config, job.until, job.config_file, job.aside))
+            kept = job.config, job.until, job.config_file, job.aside
+            began_ms = None if unpause else _now_ms()
+            for one in resources.with_retries(lambda: claim.store.redefine(*kept, began_ms)):
+                resources.tell(f"{one.said}, requested by {one.by}, is not taken: this start's config is newer")
             if late:
                 resources.with_retries(lambda: claim.store.widen(job.tables))
             if was_until not in (None, job.until):

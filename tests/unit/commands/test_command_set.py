@@ -145,6 +145,29 @@ def test_what_only_its_barrier_can_tell_is_refused_there_and_the_job_goes_on_as_
         assert refusal.hint
 
 
+@pytest.mark.parametrize(("again", "rate"), [("start", 9.0), ("resume", 7.0)])
+def test_a_set_whose_runner_died_gives_way_to_the_config_of_a_later_start_and_a_resume_takes_it(
+    s: Scene, monkeypatch: pytest.MonkeyPatch, again: str, rate: float
+) -> None:
+    with live(s):
+        posted = s.run("set", "orders", "--config", str(edit(s, CONFIG + MORE)))
+        assert posted.exit_code == 0, posted.stderr
+    (waiting,) = s.catalog.job("orders").waiting
+    edit(s, CONFIG + MORE.replace("7", "9"))
+
+    def loop(*_: object) -> Tick:
+        """As the first barrier does."""
+        redefines = any(one.verb is Verb.SET for one in s.catalog.job("orders").waiting)
+        return Tick.REDEFINED if redefines else Tick.DONE
+
+    monkeypatch.setattr(engine_run, "run_loop", loop)
+    done = s.run(again, *(("--config", "job.toml") if again == "start" else ("orders",)))
+    assert done.exit_code == 0, done.output
+    assert json.loads(s.catalog.definition("orders").config)["throttle"] == {"rate": rate}
+    refusal = s.catalog.refusal("orders", waiting.id)
+    assert (refusal is not None and refusal.text) == (again == "start" and "a later start took its place")
+
+
 def test_a_job_that_is_set_often_holds_the_connections_of_two_definitions_at_most(
     s: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
