@@ -12,7 +12,7 @@ from backfill_cli.api.posting import post
 from backfill_cli.catalog import Catalog, JobRow
 from backfill_cli.errors import BackfillError, Hint, UsageError, command
 from backfill_cli.model.change import Change
-from backfill_cli.model.job import Verb
+from backfill_cli.model.job import REDEFINES, Verb
 from backfill_cli.model.reports import PlannedDerived
 from backfill_cli.view.answers import Posted
 
@@ -113,18 +113,25 @@ def _require_confirmed(job: str, what: str, options: str, with_rows: bool, confi
 
 
 def _left_in_config(store: Catalog, before: JobRow, tables: Sequence[str]) -> Hint:
-    there = [one for one in tables if _has(store, before, one)]
+    file = _file_of(before)
+    there = [one for one in tables if _has(store, file, one)]
     what = "it" if len(tables) == 1 else ", ".join(there)
-    return Hint.of(f"remove {what} from {before.config_file}, too" if there else "")
+    return Hint.of(f"remove {what} from {file}, too" if there else "")
 
 
-def _has(store: Catalog, job: JobRow, table: str) -> bool:
-    """Whether the config that the job was last started with has this table; not, if it cannot be read any more."""
+def _file_of(job: JobRow) -> str:
+    """The config's file: of the newest command that waits to redefine the job, or else of the last start."""
+    waiting = (Change.read(one.payload).file for one in reversed(job.waiting) if one.verb in REDEFINES)
+    return next(filter(None, waiting), job.config_file)
+
+
+def _has(store: Catalog, file: str, table: str) -> bool:
+    """Whether a config has this table; not, if it cannot be read any more."""
     from backfill_cli.config import load
 
-    if not os.path.isfile(job.config_file):  # a pipe: somebody else's now, and reading it would wait for them
+    if not os.path.isfile(file):  # a pipe: somebody else's now, and reading it would wait for them
         return False
     with suppress(BackfillError):
-        config = load(Path(job.config_file), of_job=store.sections)
+        config = load(Path(file), of_job=store.sections)
         return table in [*(one.name for one in config.tables), *(one.name for one in config.derived)]
     return False

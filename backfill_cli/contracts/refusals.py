@@ -219,3 +219,17 @@ def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> S
         + "; or "
         + START_OVER,
     )
+
+
+def other_target(name: str) -> Hint:
+    """Where the target of a derived table is taken. name: its own, and its target unless the config has one."""
+    return in_config(f"name another target: derived.target = {in_toml(other_name(name))}")
+
+
+def other_name(name: str) -> str:
+    """`revenue_2`, or `"a b_2"` of a quoted one."""
+    return f'{name[:-1]}_2"' if name.endswith('"') else f"{name}_2"
+
+
+def in_toml(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 from typing import Any
 
-from backfill_cli.errors import BadData, SinkInUse, UsageError, command, in_config, shell
+from backfill_cli.contracts.refusals import other_target
+from backfill_cli.errors import BadData, SinkInUse, UsageError, command, shell
 from backfill_cli.model.verify import DifferentRow
 
-OTHER_TARGET = in_config('name another target: derived.target = "revenue_2"')
 RIGHT_ROWS = "correct the rows that it reads, upstream"
 CLOSE = "1e-12"
 """Floating-point numbers that differ by no more than this share are equal: a sum depends on the order of rows."""
@@ -20,9 +20,9 @@ def near(s: str, t: str, double: str, functions: str = "") -> str:
     return f"{size}({t}) < CAST('Infinity' AS {double}) AND {size}({s} - {t}) <= {CLOSE} * {size}({t})"
 
 
-def not_ours(target: str, replaceable: bool = False) -> SinkInUse:
+def not_ours(target: str, name: str, replaceable: bool = False) -> SinkInUse:
     """target: of a derived table, where a table with rows is that the job did not fill."""
-    refused = SinkInUse(f"table {target} exists, with rows that are not this job's", OTHER_TARGET)
+    refused = SinkInUse(f"table {target} exists, with rows that are not this job's", other_target(name))
     refused.replaceable = replaceable
     return refused
 
@@ -32,27 +32,27 @@ def other_columns(
 ) -> SinkInUse:
     listed = ", ".join(f"{column} {kind}" for column, kind in wanted)
     said = f"table {target} exists, with other columns than the SELECT of {name!r}: {listed}"
-    refused = SinkInUse(said, OTHER_TARGET)
+    refused = SinkInUse(said, other_target(name))
     refused.replaceable = replaceable
     return refused
 
 
-def peculiar(target: str, found: str, drop: str) -> SinkInUse:
+def peculiar(target: str, name: str, found: str, drop: str) -> SinkInUse:
     """found: what an empty table has that can refuse rows, or not hold them as they are. drop: SQL."""
     said = f"table {target} exists, with more than the columns of a SELECT: {found}"
-    return SinkInUse(said, OTHER_TARGET + "; or drop it, and it is created: " + shell(drop))
+    return SinkInUse(said, other_target(name) + "; or drop it, and it is created: " + shell(drop))
 
 
 def is_live(name: str, target: str, table: str) -> UsageError:
     """The target of a derived table is the name that people query for a table."""
     return UsageError(
-        f"derived table {name!r}: its target, {target}, is the live name of table {table!r}", OTHER_TARGET
+        f"derived table {name!r}: its target, {target}, is the live name of table {table!r}", other_target(name)
     )
 
 
 def reserved(name: str, target: str, why: str) -> UsageError:
     """why: what keeps a table from being called like the target."""
-    return UsageError(f"derived table {name!r}: its target cannot be {target}: {why}", OTHER_TARGET)
+    return UsageError(f"derived table {name!r}: its target cannot be {target}: {why}", other_target(name))
 
 
 def uncomputed(name: str, said: str) -> BadData:

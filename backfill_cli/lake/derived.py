@@ -302,7 +302,7 @@ class LakeDerives(Derives):
         )
         ours = into or (claim is not None and self._lake.was_filled(job, claim))
         if not ours and self._lake.has_rows(table):
-            raise not_ours(table.target, replaceable=same or self._lake.replaces_columns)
+            raise not_ours(table.target, table.name, replaceable=same or self._lake.replaces_columns)
         if not same and not (ours and self._lake.replaces_columns):
             raise other_columns(table.target, table.name, spelled(table))
         return same
@@ -372,7 +372,7 @@ class LakeDerives(Derives):
             if claim is None or self._lake.was_filled(commit.job, claim):
                 continue
             if self._lake.columns_at(table) is not None and self._lake.has_rows(table):
-                raise not_ours(table.target)
+                raise not_ours(table.target, table.name)
 
     def keep(self, commit: EpochCommit, state: JobState) -> None:
         """Each derived table of the commit equals its SELECT, and is at the commit's epoch."""

@@ -9,6 +9,7 @@ from shlex import quote
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import Derives, JobDefinition, Sink, SinkTable, derived_table
+from backfill_cli.contracts.refusals import in_toml, other_name, other_target
 from backfill_cli.engine.job.columns import require_kept
 from backfill_cli.engine.job.ownership import owners_sought
 from backfill_cli.engine.job.resources import Resources
@@ -101,7 +102,7 @@ def changed_config(job: JobDefinition, change: Change) -> JobConfig:
             alone = named([one.name])
             anew = command(f"remove {job.name}{alone}", f"add {job.name}{alone} --config {quote(change.file)}")
             said = f"derived table {one.name!r} is in {before}, not in {one.target}: its target stays"
-            raise UsageError(said, f'set derived.target = "{before}", or begin with another table: ' + anew)
+            raise UsageError(said, f"set derived.target = {in_toml(before)}, or begin with another table: " + anew)
         _require_free(job, config, one)
     after = config.with_derived(*sections)
     require_kept(job, after, change.file)
@@ -112,13 +113,15 @@ def _require_free(job: JobDefinition, config: JobConfig, wanted: Derived) -> Non
     """No table of the job has its name or its target. Raises UsageError naming it."""
     if job.standing(wanted.name) is not None:
         said = f"derived table {wanted.name!r}: a table of job {job.name!r} has that name"
-        raise UsageError(said, in_config('give it another name: derived.name = "revenue_2"'))
+        raise UsageError(
+            said, in_config(f"give it another name: derived.name = {in_toml(other_name(wanted.name))}")
+        )
     taken = {one.target: f"table {one.name!r}" for one in (*job.tables, *job.beside)}
     taken |= {one.live: f"table {one.name!r}, which people query there" for one in config.tables if one.live}
     taken |= {one.target: f"derived table {one.name!r}" for one in job.derived if one.name != wanted.name}
     if (whose := taken.get(wanted.target)) is not None:
         said = f"derived table {wanted.name!r}: its target, {wanted.target}, is that of {whose}"
-        raise UsageError(said, in_config('name another target: derived.target = "revenue_2"'))
+        raise UsageError(said, other_target(wanted.name))
 
 
 def require_leave(job: JobDefinition, change: Change) -> None:

@@ -11,9 +11,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, SinkTable, derived_table, own
-from backfill_cli.contracts.refusals import is_due, marker_gone, same_target
+from backfill_cli.contracts.refusals import is_due, marker_gone, other_target, same_target
 from backfill_cli.derived.refused import (
-    OTHER_TARGET,
     altered,
     different,
     is_live,
@@ -200,7 +199,7 @@ class SqlDerives(Derives, Generic[S]):
         self._refuse_shared_targets(derived, tables)
         lived = {self.dialect.parse(live, self.schema).identity: name for name, live in lives.items()}
         for each in derived:
-            with self.named(each.name, OTHER_TARGET):
+            with self.named(each.name, other_target(each.name)):
                 (target := self.target(each)).sql  # noqa: B018
             if target.identity in lived:
                 raise is_live(each.name, str(target), lived[target.identity])
@@ -513,11 +512,11 @@ class SqlDerives(Derives, Generic[S]):
         """
         found = self.peculiar(state, target)
         if not into and state.con.rows(f"SELECT 1 FROM {target.sql} LIMIT 1"):
-            raise not_ours(str(target), replaceable=not found)
+            raise not_ours(str(target), name, replaceable=not found)
         if not into and self.columns(state, target.sql) != wanted:
             raise other_columns(str(target), name, wanted, replaceable=not found)
         if found:
-            raise peculiar(str(target), found, f"DROP TABLE {target.sql}")
+            raise peculiar(str(target), name, found, f"DROP TABLE {target.sql}")
 
     def _waiting(
         self, state: S, job: str, derived: Sequence[Derived], tables: Sequence[SinkTable]

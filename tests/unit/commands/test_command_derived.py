@@ -314,6 +314,16 @@ def test_a_start_before_an_added_table_is_in_the_file_is_refused_as_it_would_be_
     typed_in(s, "start", "--config", FILE)
 
 
+def test_a_removal_names_the_file_that_the_job_has_once_the_command_before_it_is_taken(s: Scene) -> None:
+    says(s)
+    other = s.folder / "other.toml"
+    other.write_text(CONFIG + BY_NAME + TOTAL)
+    typed_in(s, "add", "orders", "--derived", "by_name", "--derived", "total", "--config", str(other))
+    assert f"remove it from {other}, too" in typed_in(s, "remove", "orders", "--derived", "total")
+    run(s, commands=2)
+    assert f"remove it from {other}, too" in typed_in(s, "remove", "orders", "--derived", "by_name")
+
+
 def test_one_that_left_comes_back_into_its_table(s: Scene) -> None:
     says(s, BY_NAME)
     typed_in(s, "add", "orders", "--derived", "by_name")
@@ -431,18 +441,18 @@ def test_what_cannot_be_added_is_refused_by_name_and_has_changed_nothing(s: Scen
         assert "--replace" not in words
     says(s, BY_NAME.replace("by_name", "more", 1) + 'target = "by_name"\n')
     with typed(s.refused("add", "orders", "--derived", "more")) as asked:
-        asked.says("name another target")
+        asked.says('name another target: derived.target = "more_2"')
     others = CONFIG.replace('[[tables]]\nname = "orders"', '[[tables]]\nname = "others"')
     (s.folder / FILE).write_text(others + BY_NAME.replace("by_name", "orders", 1) + 'target = "free"\n')
     with typed(s.refused("add", "orders", "--derived", "orders")) as asked:
-        asked.says("give it another name")
+        asked.says('give it another name: derived.name = "orders_2"')
     with refused(BY_NAME.replace("FROM orders", "FROM nonesuch"), "nonesuch") as asked:
         asked.says("read one of these")
     with refused(BY_NAME.replace("count(*)", "random()"), "its value is of the moment") as asked:
         asked.says("use a column of the rows")
     s.sql(s.sink, "CREATE TABLE more AS SELECT 1 AS a")
     with refused(BY_NAME, "more exists, with rows that are not this job's") as asked:
-        asked.says("name another target")
+        asked.says('name another target: derived.target = "more_2"')
     says(s)
     with typed(s.refused("add", "orders", "--derived", "more")) as asked:
         asked.says("write its [[derived]] section there")
