@@ -110,13 +110,43 @@ class ReadByDerived:
     by: tuple[str, ...]
 
 
+class CostKind(StrEnum):
+    """What changed rows of a table cost: groups that are changed by contributions, rows that are computed again,
+    or rows that a join reaches."""
+
+    CHANGED = "changed"
+    COMPUTED_AGAIN = "computed again"
+    REACHED = "reached"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCost:
+    """About what so many changed rows of a table cost a derived one, by statistics of a table that exists.
+
+    of: the table whose rows have `by` as their group: the changed one, or that which a join reaches. groups: how
+    many are changed; rows: how many are computed again, or reached; None for what the kind does not count.
+    average, largest: rows of a group. text: as in `notes`.
+    """
+
+    kind: CostKind
+    table: str
+    of: str
+    by: tuple[str, ...]
+    changes: int
+    groups: int | None
+    rows: int | None
+    average: float
+    largest: int
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedDerived:
     """One derived table. columns: (name, type) as the sink's engine has them. reads: in the order of its SELECT.
 
     found_by: columns of the key by which its rows are computed again; empty if it is one row, or refresh says so.
     notes: what to know of it, a sentence each. refresh: "full" if each commit that changes what it reads computes
-    all of it; None: what a change reaches.
+    all of it; None: what a change reaches. costs: those of `notes` that are numbers.
     """
 
     name: str
@@ -127,6 +157,7 @@ class PlannedDerived:
     found_by: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     refresh: str | None = None
+    costs: tuple[PlannedCost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

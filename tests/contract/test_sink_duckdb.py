@@ -29,6 +29,7 @@ from backfill_cli.errors import BadData, Fatal, Held, SinkInUse, StateConflict, 
 from backfill_cli.model.checkpoint import Marker, Owner
 from backfill_cli.model.derived import Derived
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
+from backfill_cli.model.reports import CostKind
 from backfill_cli.model.split import SplitProgress, SplitStatus
 from backfill_cli.sinks.duckdb import DuckDBOptions, connector
 from backfill_cli.sinks.duckdb.derived import DuckDBDerives
@@ -106,6 +107,18 @@ class TestDuckDBSink(SinkContract, SqlDerivedContract, FillingContract, Refreshe
             {computed},
             {computed, f"1,000 changes of orders reach about 3 rows of orders {sizes}, {by}"},
         ]
+        found = derives.check(epochs.job, [added, again, pairs], epochs.tables, {})
+        assert [{(one.kind, one.groups, one.rows) for one in each.costs} for each in found] == [
+            {(CostKind.CHANGED, 2, None)},
+            {(CostKind.COMPUTED_AGAIN, None, 3)},
+            {(CostKind.COMPUTED_AGAIN, None, 3), (CostKind.REACHED, None, 3)},
+        ]
+        costs = [one for each in found for one in each.costs]
+        assert {(one.table, one.of, one.by, one.changes) for one in costs} == {
+            ("orders", "orders", ("name",), 1000)
+        }
+        assert {(one.average, one.largest) for one in costs} == {(1.5, 2)}
+        assert all(one.text in each.notes for each in found for one in each.costs)
 
     def test_estimates_are_those_of_changes_drawn_at_random(
         self, sink: DuckDBSink, epochs: Epochs, query: Query

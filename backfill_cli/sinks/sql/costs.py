@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backfill_cli.model.reports import CostKind, PlannedCost
+
 CHANGES = 1_000
 """Changed rows that costs are told of."""
 
@@ -35,28 +37,46 @@ class Sizes:
         """About how many rows so many of the groups have."""
         return round(min(1.0, CHANGES / self.groups) * self.rows)
 
+    @property
+    def average(self) -> float:
+        return self.rows / self.groups
+
+    @property
+    def largest(self) -> float:
+        return max(rows for rows, _ in self.sizes)
+
     def __str__(self) -> str:
-        average, most = self.rows / self.groups, max(rows for rows, _ in self.sizes)
-        digits = 0 if average >= 10 or average == round(average) else 1
-        return f"{average:,.{digits}f} rows; the largest has {most:,.0f}"
+        digits = 0 if self.average >= 10 or self.average == round(self.average) else 1
+        return f"{self.average:,.{digits}f} rows; the largest has {self.largest:,.0f}"
 
 
-def added(table: str, by: str, sizes: Sizes) -> str:
+def added(table: str, by: Sequence[str], sizes: Sizes) -> PlannedCost:
     groups, _ = sizes.of_rows()
-    return (
-        f"{CHANGES:,} changes of {table} change about {groups:,} groups of {by}, whose other rows are not read, "
-        f"{sizes.by}"
-    )
+    told = f"change about {groups:,} groups of {', '.join(by)}, whose other rows are not read, {sizes.by}"
+    return _cost(CostKind.CHANGED, table, table, by, sizes, told, groups=groups)
 
 
-def again(table: str, by: str, sizes: Sizes) -> str:
+def again(table: str, by: Sequence[str], sizes: Sizes) -> PlannedCost:
     _, rows = sizes.of_rows()
-    told = f"{CHANGES:,} changes of {table} compute about {rows:,} of its rows again"
-    return f"{told} (groups of {by}: {sizes}), {sizes.by}"
+    told = f"compute about {rows:,} of its rows again (groups of {', '.join(by)}: {sizes}), {sizes.by}"
+    return _cost(CostKind.COMPUTED_AGAIN, table, table, by, sizes, told, rows=rows)
 
 
-def joined(table: str, reached: str, by: str, sizes: Sizes) -> str:
-    return (
-        f"{CHANGES:,} changes of {table} reach about {sizes.of_groups():,} rows of {reached} (groups of {by}: "
-        f"{sizes}), {sizes.by}"
-    )
+def joined(table: str, reached: str, by: Sequence[str], sizes: Sizes) -> PlannedCost:
+    rows = sizes.of_groups()
+    told = f"reach about {rows:,} rows of {reached} (groups of {', '.join(by)}: {sizes}), {sizes.by}"
+    return _cost(CostKind.REACHED, table, reached, by, sizes, told, rows=rows)
+
+
+def _cost(
+    kind: CostKind,
+    table: str,
+    of: str,
+    by: Sequence[str],
+    sizes: Sizes,
+    told: str,
+    groups: int | None = None,
+    rows: int | None = None,
+) -> PlannedCost:
+    text, average = f"{CHANGES:,} changes of {table} {told}", round(sizes.average, 1)
+    return PlannedCost(kind, table, of, tuple(by), CHANGES, groups, rows, average, round(sizes.largest), text)

@@ -30,7 +30,7 @@ from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.derived import Base, Derived, Filling
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import StagedTable
-from backfill_cli.model.reports import PlannedDerived
+from backfill_cli.model.reports import PlannedCost, PlannedDerived
 from backfill_cli.model.verify import DifferentRow
 from backfill_cli.sinks.sql import costs
 from backfill_cli.sinks.sql.dialect import Column, SqlDialect, Target, paths_of
@@ -242,8 +242,10 @@ class SqlDerives(Derives, Generic[S]):
                     self.require_ours(there, target, name, planned[name].columns, into=name in into)
                 for one in found:
                     told = planned[one.derived.name]
-                    told_of = self._costs(there, one, derived, tables, not isinstance(kept[one.derived.name], str))
-                    planned[one.derived.name] = replace(told, notes=(*told.notes, *told_of))
+                    notes = list(self._costs(there, one, derived, tables, not isinstance(kept[told.name], str)))
+                    texts = (note if isinstance(note, str) else note.text for note in notes)
+                    numbers = tuple(note for note in notes if not isinstance(note, str))
+                    planned[told.name] = replace(told, notes=(*told.notes, *texts), costs=numbers)
         return tuple(planned[one.name] for one in derived)
 
     def _refuse_shared_targets(self, derived: Sequence[Derived], tables: Sequence[SinkTable]) -> None:
@@ -270,7 +272,7 @@ class SqlDerives(Derives, Generic[S]):
         derived: Sequence[Derived],
         tables: Sequence[SinkTable],
         by_contributions: bool,
-    ) -> Iterator[str]:
+    ) -> Iterator[str | PlannedCost]:
         """What its upkeep costs in the tables that exist: joins without an index, and rows that changes reach."""
         from backfill_cli.derived.shown import fans_out, grouped_by, joined_by
 
@@ -288,13 +290,13 @@ class SqlDerives(Derives, Generic[S]):
                 yield f"{what}: {statement}"
         for name, columns in dict.fromkeys(grouped_by(one)):
             if name in there and (sizes := self.groups(state, there[name], columns)) is not None:
-                yield (costs.added if by_contributions else costs.again)(name, ", ".join(columns), sizes)
+                yield (costs.added if by_contributions else costs.again)(name, columns, sizes)
         for name, reached, column in dict.fromkeys(fans_out(one)):
             if (
                 reached in there
                 and (sizes := self.groups(state, there[reached], (column,), nulls=False)) is not None
             ):
-                yield costs.joined(name, reached, column, sizes)
+                yield costs.joined(name, reached, (column,), sizes)
 
     def unindexed(self, state: S, target: Target, column: str) -> str | None:
         """The statement that makes an index which begins with the column; None if it has one or needs none."""
