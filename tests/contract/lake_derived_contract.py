@@ -33,6 +33,7 @@ OF_ANY_LAKE = (
     "test_a_table_that_is_set_aside_is_still_read",
     "test_one_row_is_read_by_others",
     "test_rows_that_the_engine_cannot_compute_refuse_the_commit_and_nothing_of_it_stays",
+    "test_verify_tells_of_one_that_somebody_dropped_and_the_next_commit_fills_it",
     "test_verify_tells_what_differs_from_its_select_and_a_renewed_one_is_filled_anew",
 )
 """What no format takes part in but by reading and replacing rows, which the other tests see, too."""

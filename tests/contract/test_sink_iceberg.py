@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hint_typed import typed
 from iceberg_values import VALUES
+from one_task import in_one_task
 from pydantic import ValidationError
 from sink_contract import Epochs, Read, Row, SinkContract, a_table, rows
 
@@ -35,7 +36,7 @@ def opened(spark: "SparkSession", folder: Path) -> IcebergSink:
     sink = connector.open(IcebergSinkOptions(table=f"{folder}/{{table}}"))
     assert isinstance(sink, IcebergSink)
     sink.use(lambda: spark)
-    return sink
+    return in_one_task(sink)
 
 
 def read_table(folder: Path, target: str) -> list[Row]:

@@ -12,6 +12,7 @@ from derived_contract import BY_NAME, NAMES, Query, past
 from hint_typed import typed
 from lake_derived_contract import LakeDerivedContract, derives_of
 from lake_query import ran
+from one_task import in_one_task
 from sink_contract import Epochs, a_table, rows
 
 from backfill_cli.contracts import Sink
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def opened(spark: "SparkSession", folder: Path, branch: str | None = None) -> IcebergSink:
     sink: IcebergSink = connector.open(IcebergSinkOptions(table=f"{folder}/{{table}}", branch=branch))
     sink.use(lambda: spark)
-    return sink
+    return in_one_task(sink)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Field, Schema, write_deltalake
+from one_task import plan_once
 from pyiceberg.expressions import In
 
 from oracle.lake_writers import FEED, PARTS, DeltaWriter, Folder, IcebergWriter
@@ -66,6 +67,7 @@ class SparkHistory:
         active = SparkSession.getActiveSession()
         assert active is not None
         self._spark, self._form, self._folder = active.newSession(), form, path.parent
+        plan_once(self._spark)
         self._name = f"delta.`{path}`"
         columns = ", ".join(f"{field.name} {sql_type(field.type)}" for field in schema)
         told = "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true', "

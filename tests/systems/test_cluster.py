@@ -17,6 +17,8 @@ from postgres import Server
 from postgres_database import database
 from server_process import free_port
 
+from backfill_cli.lake.merge import INTERPRETED
+from backfill_cli.spark.session import UNSEEN
 from backfill_cli.spark.table_formats import session_settings
 
 if TYPE_CHECKING:
@@ -71,7 +73,11 @@ table = "{folder}/lake/{{table}}"
 CLUSTER = """
 [spark]
 master = "{master}"
-conf = {{ "spark.driver.host" = "127.0.0.1", "spark.executor.memory" = "600m", "spark.cores.max" = "2" }}
+[spark.conf]
+"spark.driver.host" = "127.0.0.1"
+"spark.executor.memory" = "600m"
+"spark.cores.max" = "2"
+"spark.sql.shuffle.partitions" = "2"
 """
 
 
@@ -125,7 +131,7 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
             assert events.returncode == 1, events.stderr
             assert "Spark's executors have no Python module" in events.stderr
             assert "let spark.conf.'spark.pyspark.python' name that Python" in events.stderr
-            named = CLUSTER.replace(" }}", f', "spark.pyspark.python" = "{sys.executable}" }}}}')
+            named = f'{CLUSTER}"spark.pyspark.python" = "{sys.executable}"\n'
             events = start(tmp_path, TOPIC + named, python, name="events", master=master, **names)
             assert events.returncode == 0, events.stderr
             assert count(tmp_path / "events.duckdb") == 100
@@ -138,7 +144,10 @@ def test_a_job_runs_and_is_verified_over_spark_connect(broker: "Broker", tmp_pat
     topic.write_json([{"id": n} for n in range(100)])
     python, port = Path(sys.executable), str(free_port())
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    settings = session_settings(("delta",), {"spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false"})
+    few = {**INTERPRETED, **UNSEEN, "spark.sql.shuffle.partitions": "2"}  # its jobs have a thousand rows
+    settings = session_settings(
+        ("delta",), {**few, "spark.connect.grpc.binding.port": port, "spark.ui.enabled": "false"}
+    )
     conf = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     submit = (
         "org.apache.spark.deploy.SparkSubmit",
