@@ -48,12 +48,22 @@ class Instance:
 
         One at a time. Raises DuckDB's errors.
         """
+        with self._attached(f"{_literal(file)} AS {NAME} (TYPE duckdb{', READ_ONLY' if read_only else ''})") as db:
+            yield db
+
+    @contextmanager
+    def scratch(self) -> "Iterator[DuckDBPyConnection]":
+        """As `attached`, to an empty database in memory, which is gone at the end."""
+        with self._attached(f"':memory:' AS {NAME}") as db:
+            yield db
+
+    @contextmanager
+    def _attached(self, what: str) -> "Iterator[DuckDBPyConnection]":
         import duckdb
 
         running = self._running or self._started()
-        options = "TYPE duckdb, READ_ONLY" if read_only else "TYPE duckdb"
         try:
-            running.execute(f"ATTACH {_literal(file)} AS {NAME} ({options})")
+            running.execute(f"ATTACH {what}")
         except duckdb.IOException:  # about the file, as when another program holds it
             raise
         except duckdb.Error:
@@ -65,18 +75,26 @@ class Instance:
                 yield db
         finally:
             self._detach(running)
+            spilled = self._config.get("temp_directory")
+            if (
+                spilled is not None and Path(spilled).exists()
+            ):  # it could not do without, and removes it at its end
+                self._end(running)
 
     def _started(self) -> "DuckDBPyConnection":
         import duckdb
 
         running = duckdb.connect(config=dict(self._config))
         running.execute("SET GLOBAL TimeZone = 'UTC'")
-        running.execute(only(self.files))
+        running.execute(self._allowed())
         running.execute("SET enable_external_access = false")
         running.execute("SET lock_configuration = true")
         self._running = running
         _INSTANCES.add(self)
         return running
+
+    def _allowed(self) -> str:
+        return only(self.files)
 
     def _detach(self, running: "DuckDBPyConnection") -> None:
         """What was committed is safe in the log: if it cannot be checkpointed, as on a full disk, the next use

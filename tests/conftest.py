@@ -103,8 +103,12 @@ def _copy_catalogs() -> None:
     Store._migrate = made  # type: ignore[method-assign]
 
 
-def pytest_sessionstart() -> None:
+def pytest_sessionstart(session: pytest.Session) -> None:
+    import duckdb_shared
+
     _copy_catalogs()
+    folder: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    duckdb_shared.share(folder.getbasetemp().resolve())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -139,6 +143,17 @@ def _slow(item: pytest.Item) -> bool:
         not {"spark", "broker", "schema_registry", "postgres"}.isdisjoint(fixtures)
         or item.get_closest_marker("seconds") is not None
     )
+
+
+@pytest.fixture
+def confined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instances of DuckDB can use what a user's can, and no test's shares one."""
+    import duckdb_shared
+
+    from backfill_cli.duckdb_instance import Instance
+
+    for name, own in zip(("_attached", "_allowed"), duckdb_shared.OWN, strict=True):
+        monkeypatch.setattr(Instance, name, own)
 
 
 @pytest.fixture

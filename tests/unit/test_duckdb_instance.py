@@ -9,6 +9,8 @@ import pytest
 
 from backfill_cli.duckdb_instance import Instance
 
+pytestmark = pytest.mark.usefixtures("confined")
+
 HELD = "import duckdb, sys; db = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
 
 

@@ -11,7 +11,7 @@ from backfill_cli.contracts import SinkTable, derived_table, own
 from backfill_cli.duckdb_errors import ErrorKind, classify, text
 from backfill_cli.model.derived import Derived
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, State, quoted
-from backfill_cli.sinks.duckdb.file import SETTINGS, Connection
+from backfill_cli.sinks.duckdb.file import scratch
 from backfill_cli.sinks.duckdb.tables import Tables
 from backfill_cli.sinks.sql.costs import Sizes
 from backfill_cli.sinks.sql.derived import Calls, Columns, SqlDerives
@@ -56,10 +56,7 @@ class DuckDBDerives(SqlDerives[State]):
 
     @contextmanager
     def scratch(self) -> Iterator[State]:
-        with duckdb.connect(config=dict(SETTINGS)) as new:
-            con = Connection(new)
-            con.run("SET TimeZone = 'UTC'")
-            con.run("SET enable_external_access = false")
+        with scratch() as con:
             yield State(con, self.schema)
 
     def opened(self, doing: str, derived: Sequence[Derived]) -> AbstractContextManager[State]:

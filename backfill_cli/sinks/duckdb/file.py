@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import duckdb
@@ -129,6 +130,16 @@ class Kept:
             self._instance = Instance([file], {**self._limits.config, "temp_directory": f"{file}.tmp"})
         with translate_errors(self._path), self._instance.attached(file, read_only) as raw:
             yield Connection(raw)
+
+
+_SCRATCH, _SCRATCH_TURN = Instance((), SETTINGS), RLock()
+
+
+@contextmanager
+def scratch() -> Iterator[Connection]:
+    """A connection to an empty database in memory, for what only DuckDB can tell. Raises DuckDB's errors."""
+    with _SCRATCH_TURN, _SCRATCH.scratch() as raw:
+        yield Connection(raw)
 
 
 @contextmanager

@@ -13,14 +13,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import duckdb
-
 from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkExtras, SinkTable
 from backfill_cli.errors import UsageError, of_table, shell
 from backfill_cli.sinks.duckdb import DuckDBOptions
 from backfill_cli.sinks.duckdb.derived import DuckDBDerives
 from backfill_cli.sinks.duckdb.dialect import DUCKDB, Names, State
-from backfill_cli.sinks.duckdb.file import Connection, Kept, Limits, opened, translate_errors
+from backfill_cli.sinks.duckdb.file import Connection, Kept, Limits, opened, scratch, translate_errors
 from backfill_cli.sinks.duckdb.tables import Tables, apply, check_unique
 from backfill_cli.sinks.sql.sink import SqlSink
 from backfill_cli.sinks.sql.transition import TransitionTable
@@ -113,5 +111,5 @@ def _is_writable(place: Path) -> bool:
 
 def _try(job: str, tables: Sequence[SinkTable]) -> None:
     """The tables are created in memory: what only that can tell is raised."""
-    with duckdb.connect() as new:
-        Tables(State(Connection(new), DUCKDB.schema)).prepare(job, tables, into_existing=False)
+    with scratch() as con:
+        Tables(State(con, DUCKDB.schema)).prepare(job, tables, into_existing=False)

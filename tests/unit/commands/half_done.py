@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
+import duckdb_shared
 import pyarrow as pa
 import pyarrow.parquet as pq
 from sink_contract import schema_json
@@ -114,8 +114,9 @@ def told(file: Path) -> dict[str, list[tuple[object, ...]]]:
     """Every row of every table of a DuckDB file; nothing for one that is not there."""
     if not file.exists():
         return {}
-    with duckdb.connect(str(file), read_only=True) as db:
-        named = db.execute("SELECT schema_name, table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
+    with duckdb_shared.opened(file, read_only=True) as db:
+        ours = "FROM duckdb_tables() WHERE database_name = current_database() ORDER BY ALL"
+        named = db.execute(f"SELECT schema_name, table_name {ours}").fetchall()
         return {
             f"{schema}.{table}": db.execute(f'FROM "{schema}"."{table}" ORDER BY ALL').fetchall()
             for schema, table in named

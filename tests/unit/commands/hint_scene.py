@@ -4,18 +4,21 @@ Spark is left out: a run goes through claim, sink and recovery as it is, and its
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
+import duckdb_shared
+import half_done
 import pytest
 from command_builders import Run
-from half_done import EPOCH, SINK, commit_of, half_done, progress, told, written
+from half_done import EPOCH, SINK, commit_of, progress, told, written
 from sink_contract import a_table, schema_json
 
 from backfill_cli.catalog import Catalog, lease
-from backfill_cli.config import JobConfig
+from backfill_cli.config import JobConfig, load
 from backfill_cli.contracts import JobDefinition, Sink, SinkExtras, SinkTable
 from backfill_cli.engine.job import checks
 from backfill_cli.engine.job.ownership import start_over_named
@@ -32,13 +35,17 @@ from backfill_cli.view.console import complain
 
 @dataclass
 class Scene:
-    """A folder with the job `orders` half done in the default catalog; `run` types a command there."""
+    """A folder with the job `orders` half done in the default catalog; `run` types a command there.
+
+    begun: how it came to be as it was before the test; None where that left something outside the folder.
+    """
 
     folder: Path
     run: Run
     config: JobConfig
     catalog: Catalog
     job: JobDefinition
+    begun: tuple[str, ...] | None
 
     def refused(self, *words: str) -> str:
         """The hint of a command that must be refused, and has changed nothing."""
@@ -69,7 +76,7 @@ class Scene:
         return str(caught.value.hint)
 
     def sql(self, file: Path, sql: str) -> None:
-        with duckdb.connect(str(file)) as db:
+        with duckdb_shared.opened(file) as db:
             db.execute(sql)
 
     def move(self) -> None:
@@ -153,7 +160,12 @@ class NoStager:
 
 
 @pytest.fixture
-def scene(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Scene]:
+def scene(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Scene]:
+    """Makes a scene of this name."""
+    scenes = tmp_path_factory.getbasetemp() / "scenes"  # whose paths are in what is saved
+
     def tables(config: JobConfig, *_: object, **__: object) -> tuple[SinkTable, ...]:
         return (a_table("orders", schema=schema_json(id="long", name="string"), key=tuple(config.tables[0].key)),)
 
@@ -165,13 +177,56 @@ def scene(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[
     monkeypatch.setattr(lease, "LEASE_MS", 1_500)  # a runner of another machine that never comes is waited out
 
     def made(name: str, sink: str = SINK) -> Scene:
-        place = folder / name
-        place.mkdir()
-        monkeypatch.chdir(place)
-        config = written(place, sink=sink)
+        shutil.rmtree(scenes, ignore_errors=True)
+        place = scenes / name
+        scenes.mkdir()
+        monkeypatch.chdir(place.parent)
+        begun = (name, half_done.CONFIG) if sink == SINK else None
+        if begun is None or not _restored(begun, place):
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            os.chdir(place)
+            config = written(place, sink=sink)
+            catalog = Catalog(place / ".backfill/catalog.duckdb")
+            half_done.half_done(config, catalog)
+            config.open_sink().own("orders", catalog.made(), None)
+            _save(begun, place)
+        os.chdir(place)
         catalog = Catalog(place / ".backfill/catalog.duckdb")
-        job = half_done(config, catalog)
-        config.open_sink().own("orders", catalog.made(), None)
-        return Scene(place, run, config, catalog, job)
+        job = catalog.definition("orders")
+        return Scene(place, run, load(place / "job.toml"), catalog, job, begun)
 
     return made
+
+
+_SAVED: dict[tuple[str, ...], Path] = {}
+"""Copies of folders of scenes that this process has made, by how they came to be."""
+
+
+def settled(s: Scene, name: str, act: Callable[[], object]) -> Scene:
+    """The scene after `act`, which is done once in a process: others that began like this one are copies.
+
+    name: of what it does, among all that begin alike.
+    """
+    begun = None if s.begun is None else (*s.begun, name)
+    if begun is None or not _restored(begun, s.folder):
+        act()
+        _save(begun, s.folder)
+    s.begun, s.catalog = begun, Catalog(s.catalog.path)
+    return s
+
+
+def _restored(begun: tuple[str, ...], place: Path) -> bool:
+    """Whether the folder is one that came to be so."""
+    if begun not in _SAVED:
+        return False
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(_SAVED[begun], place, symlinks=True)
+    os.chdir(place)
+    return True
+
+
+def _save(begun: tuple[str, ...] | None, place: Path) -> None:
+    if begun is not None:
+        _SAVED[begun] = place.parent.with_name(f"scene-{len(_SAVED)}")
+        shutil.copytree(place, _SAVED[begun], symlinks=True)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hint_scene import Scene, scene
+from hint_scene import Scene, scene, settled
 from test_command_aside import ASIDE, SHOP, aside, two
 from test_command_tables import REFUNDS, agreed, live, queried, s, stop, taken
 
@@ -39,14 +39,17 @@ def of_all_of(s: Scene, error: BackfillError, table: str = "refunds") -> str | N
 @pytest.fixture
 def three(two: Scene) -> Scene:
     """The job has a third table, too."""
-    shutil.copytree(two.folder / "snapshot/orders", two.folder / "snapshot/third")
-    (two.folder / "job.toml").write_text(ASIDE + REFUNDS + THIRD)
-    done = two.run("add", "orders", "--table", "third", "--config", "job.toml")
-    assert done.exit_code == 0, done.output
-    with live(two) as claim:
-        taken(two, claim)
-    stop(two)
-    return two
+
+    def joined() -> None:
+        shutil.copytree(two.folder / "snapshot/orders", two.folder / "snapshot/third")
+        (two.folder / "job.toml").write_text(ASIDE + REFUNDS + THIRD)
+        done = two.run("add", "orders", "--table", "third", "--config", "job.toml")
+        assert done.exit_code == 0, done.output
+        with live(two) as claim:
+            taken(two, claim)
+        stop(two)
+
+    return settled(two, "three", joined)
 
 
 def test_where_the_others_are_as_they_should_be_the_error_is_of_the_table(two: Scene) -> None:

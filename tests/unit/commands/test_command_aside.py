@@ -12,7 +12,7 @@ import half_done
 import pytest
 import test_command_tables as tables
 from half_done import CONFIG, EPOCH
-from hint_scene import Scene, scene
+from hint_scene import Scene, scene, settled
 from hint_typed import typed
 from sink_contract import a_table, schema_json
 from test_command_tables import REFUNDS, add, agreed, live, s, stop, taken
@@ -62,13 +62,16 @@ WHY = Limit("table 'refunds': a value that the sink cannot take", hint=command("
 @pytest.fixture
 def two(s: Scene) -> Scene:
     """The job has both tables, stopped; the sink has a row of the second."""
-    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
-    add(s, "--config", "job.toml")
-    with live(s) as claim:
-        taken(s, claim)
-    stop(s)
-    s.sql(s.sink, "INSERT INTO refunds VALUES (1, 'kept')")
-    return s
+
+    def joined() -> None:
+        (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+        add(s, "--config", "job.toml")
+        with live(s) as claim:
+            taken(s, claim)
+        stop(s)
+        s.sql(s.sink, "INSERT INTO refunds VALUES (1, 'kept')")
+
+    return settled(s, "two", joined)
 
 
 def aside(s: Scene, claim: Claim, why: Limit = WHY, table: str = "refunds") -> JobDefinition:
@@ -88,10 +91,13 @@ def aside(s: Scene, claim: Claim, why: Limit = WHY, table: str = "refunds") -> J
 @pytest.fixture
 def out(two: Scene) -> Scene:
     """The second table is set aside."""
-    with live(two) as claim:
-        aside(two, claim)
-    stop(two)
-    return two
+
+    def put_aside() -> None:
+        with live(two) as claim:
+            aside(two, claim)
+        stop(two)
+
+    return settled(two, "out", put_aside)
 
 
 def put_back(s: Scene) -> None:
@@ -612,24 +618,29 @@ def logged(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> S
     monkeypatch.setattr(tables, "SHOP", shop)
     monkeypatch.setattr(half_done, "written", written)
     s: Scene = request.getfixturevalue("s")
-    (s.folder / "job.toml").write_text(shop + REFUNDS)
-    add(s, "--config", "job.toml")
-    with live(s) as claim:
-        taken(s, claim)
-        at = claim.store.load().committed
-        there = Position.of({"orders": "0002.json", "refunds": "0002.json"})
-        upstream = load(s.folder / "job.toml").open_upstream()
-        upstream.restore(s.catalog.definition("orders").pin)
-        upstream.observe(Position(), False)
-        state = json.dumps(json.loads(at.state) | {"position": dict(there)})
-        epoch = replace(at, epoch=at.epoch + 1, attempt="b", state=state, position=there, joined=())
-        epoch = replace(epoch, splits={}, plan=EpochPlan(), staged=Staged("b"), memory=upstream.remembered(there))
-        claim.store.prepare(epoch, None, None)
-        with Resources(from_stored(s.catalog.definition("orders").config)) as resources:
-            tables._recovered(s, claim, resources)
-        aside(s, claim)
-    stop(s)
-    return s
+
+    def applied() -> None:
+        (s.folder / "job.toml").write_text(shop + REFUNDS)
+        add(s, "--config", "job.toml")
+        with live(s) as claim:
+            taken(s, claim)
+            at = claim.store.load().committed
+            there = Position.of({"orders": "0002.json", "refunds": "0002.json"})
+            upstream = load(s.folder / "job.toml").open_upstream()
+            upstream.restore(s.catalog.definition("orders").pin)
+            upstream.observe(Position(), False)
+            state = json.dumps(json.loads(at.state) | {"position": dict(there)})
+            epoch = replace(at, epoch=at.epoch + 1, attempt="b", state=state, position=there, joined=())
+            epoch = replace(
+                epoch, splits={}, plan=EpochPlan(), staged=Staged("b"), memory=upstream.remembered(there)
+            )
+            claim.store.prepare(epoch, None, None)
+            with Resources(from_stored(s.catalog.definition("orders").config)) as resources:
+                tables._recovered(s, claim, resources)
+            aside(s, claim)
+        stop(s)
+
+    return settled(s, "logged", applied)
 
 
 def changed(folder: Path, table: str, number: int, name: str = "x") -> None:

@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
-import duckdb
+import duckdb_shared
 import pytest
 from half_done import CONFIG
-from hint_scene import Scene, scene
+from hint_scene import Scene, scene, settled
 from hint_typed import typed
 
 import backfill_cli as bf
@@ -42,11 +42,14 @@ FILE = "job.toml"
 def s(scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch) -> Scene:
     """The job `orders`, caught up and stopped; its table in the sink has three rows."""
     made = scene("derived")
-    made.catch_up()
-    with made.catalog.claim("orders", "test", 5) as claim:
-        claim.store.redefine(made.job.config, made.job.until, str(made.folder / FILE))
-    made.sql(made.sink, "INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'b')")
-    return made
+
+    def caught_up() -> None:
+        made.catch_up()
+        with made.catalog.claim("orders", "test", 5) as claim:
+            claim.store.redefine(made.job.config, made.job.until, str(made.folder / FILE))
+        made.sql(made.sink, "INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'b')")
+
+    return settled(made, "caught up", caught_up)
 
 
 def says(s: Scene, *sections: str) -> None:
@@ -103,12 +106,12 @@ def begins(s: Scene) -> None:
 
 
 def rows(s: Scene, table: str) -> list[tuple[Any, ...]]:
-    with duckdb.connect(str(s.sink), read_only=True) as db:
+    with duckdb_shared.opened(s.sink, read_only=True) as db:
         return db.execute(f"SELECT * FROM {table} ORDER BY ALL").fetchall()
 
 
 def there(s: Scene, table: str) -> bool:
-    with duckdb.connect(str(s.sink), read_only=True) as db:
+    with duckdb_shared.opened(s.sink, read_only=True) as db:
         return bool(db.execute("FROM duckdb_tables() WHERE table_name = ?", [table]).fetchall())
 
 

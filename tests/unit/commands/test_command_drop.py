@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import duckdb
+import duckdb_shared
 import pytest
 from command_builders import Run
 from half_done import EPOCH, half_done, run_elsewhere, staging, told, written
@@ -92,7 +92,7 @@ def cut_over(folder: Path, known: Catalog) -> None:
     job = load(folder / "job.toml")
     with known.claim("orders", "test", 5) as claim:
         claim.store.redefine(job.stored(), "forever", job.file)
-    with duckdb.connect(str(folder / "sink.duckdb")) as db:
+    with duckdb_shared.opened(folder / "sink.duckdb") as db:
         db.execute("INSERT INTO orders VALUES (1, 'a'); CREATE TABLE shown AS SELECT 'old' AS name")
     (table,) = known.definition("orders").tables
     sink = job.open_sink()
@@ -110,7 +110,7 @@ def test_a_drop_after_a_cut_over_says_before_and_after_what_people_go_on_to_see(
     done = run(*DROP, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["live"] == [{"name": "shown", "target": "orders", "before": kept}]
-    with duckdb.connect(str(folder / "sink.duckdb")) as db:
+    with duckdb_shared.opened(folder / "sink.duckdb") as db:
         assert db.execute("FROM shown").fetchall() == [(1, "a")]
 
 
@@ -123,7 +123,7 @@ def test_a_drop_with_rows_that_people_query_is_refused_until_the_cut_over_is_rev
     assert refused.exit_code == 2
     assert "shown is a view of orders since the cutover of job 'orders'" in refused.stderr
     assert both(folder) == before
-    with duckdb.connect(str(folder / "sink.duckdb")) as db:
+    with duckdb_shared.opened(folder / "sink.duckdb") as db:
         db.execute("DROP VIEW shown")
     assert run(*DROP, "--with-rows").exit_code == 0
 

@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-import duckdb
+import duckdb_shared
 import pytest
 from engine_states import (
     nothing_saved,
@@ -80,7 +80,7 @@ def test_a_drop_that_the_sink_refuses_has_changed_nothing(scene: Callable[[str],
     done = s.run("drop", "orders", *by, "--with-rows", "--confirm", "orders")
     assert done.exit_code == 0, done.output
     assert not staged.exists()
-    with duckdb.connect(str(s.sink)) as db:
+    with duckdb_shared.opened(s.sink) as db:
         assert ("orders",) not in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import duckdb
+import duckdb_shared
 import half_done
 import hint_scene
 import pyarrow as pa
@@ -332,7 +332,7 @@ def test_a_table_that_cannot_join_gets_a_job_of_its_own(s: Scene, why: str) -> N
 
 def test_a_table_that_is_there_already_joins_by_the_command_that_is_shown(s: Scene) -> None:
     (s.folder / "job.toml").write_text(SHOP + REFUNDS)
-    with duckdb.connect(str(s.folder / "sink.duckdb")) as db:
+    with duckdb_shared.opened(s.folder / "sink.duckdb") as db:
         db.execute("CREATE TABLE refunds AS SELECT 1::BIGINT AS id, 'mine' AS name")
     refused = s.refused("add", "orders", "--table", "refunds", "--config", "job.toml")
     with typed(refused) as hint:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from half_done import told
-from hint_scene import Scene, scene
+from hint_scene import Scene, scene, settled
 from hint_typed import typed
 from sink_contract import a_table, schema_json
 from test_command_aside import (
@@ -56,9 +56,12 @@ DROP = ("drop", "orders", "--with-rows", "--confirm", "orders")
 @pytest.fixture
 def back(out: Scene) -> Scene:
     """The second table is being put back."""
-    assert out.run(*REFILL).exit_code == 0
-    put_back(out)
-    return out
+
+    def refilled() -> None:
+        assert out.run(*REFILL).exit_code == 0
+        put_back(out)
+
+    return settled(out, "back", refilled)
 
 
 def by_a_run(s: Scene) -> str:

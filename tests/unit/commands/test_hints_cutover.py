@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import duckdb
+import duckdb_shared
 import pytest
 from command_builders import fake_engine
 from half_done import EPOCH, commit_of, progress
@@ -42,7 +42,7 @@ def test_a_job_gets_the_name_that_people_query_and_is_cut_over_to_it(scene: Call
         for words in hint.commands():
             done = s.run(*words)
             assert done.exit_code == 0, done.output
-    with duckdb.connect(str(s.sink)) as db:
+    with duckdb_shared.opened(s.sink) as db:
         assert db.execute(f"SELECT count(*) FROM {name}").fetchall() == [(0,)]
 
 
@@ -60,7 +60,7 @@ def test_a_cutover_is_not_reversed_before_it_was_made_and_by_hand_once_its_time_
     with typed(s.refused("cutover", "orders", "--reverse")) as hint:
         hint.says("in one transaction: drop the view shown and rename shown_before_20 to shown")
         s.sql(s.sink, "BEGIN; DROP VIEW shown; ALTER TABLE shown_before_20 RENAME TO shown; COMMIT")
-    with duckdb.connect(str(s.sink)) as db:
+    with duckdb_shared.opened(s.sink) as db:
         assert db.execute("SELECT before FROM shown").fetchall() == [(7,)]
     assert s.run("cutover", "orders").exit_code == 0, "it can be cut over again"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import duckdb
+import duckdb_shared
 import pytest
 from command_builders import fake_engine
 from hint_scene import EQUAL, PlainSink, Scene, scene
@@ -138,6 +138,6 @@ def test_a_sink_that_cannot_be_read_back_is_compared_with_its_own_sql(
     monkeypatch.setattr(verify_job.Resources, "sink", property(lambda self: PlainSink(config.open_sink())))
     with typed(s.refused("verify", "orders")) as hint:
         hint.says("compare its tables with the upstream's by its own SQL: orders")
-        with duckdb.connect(str(s.sink)) as db:
+        with duckdb_shared.opened(s.sink) as db:
             lacks = db.execute("SELECT count(*) FROM (FROM 'snapshot/*.parquet' EXCEPT FROM orders)").fetchall()
     assert lacks == [(3,)]
