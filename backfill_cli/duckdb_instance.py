@@ -73,13 +73,14 @@ class Instance:
             with running.cursor() as db:
                 db.execute(f"USE {NAME}")
                 yield db
+        except duckdb.IOException:  # as when somebody removed the folder of what memory cannot hold
+            self._end(running)
+            raise
         finally:
-            self._detach(running)
-            spilled = self._config.get("temp_directory")
-            if (
-                spilled is not None and Path(spilled).exists()
-            ):  # it could not do without, and removes it at its end
-                self._end(running)
+            if self._running is running:
+                self._detach(running)
+            if (spilled := self._config.get("temp_directory")) and Path(spilled).exists():
+                self._end(running)  # which removes it
 
     def _started(self) -> "DuckDBPyConnection":
         import duckdb

@@ -486,7 +486,7 @@ class Reader:
             )
         if join.args.get("method") or kind not in ("", "INNER", "CROSS", "OUTER") or join.args.get("global_"):
             what = " ".join(filter(None, [str(join.args.get("method") or "").upper(), kind]))
-            self.refuse(f"{what} JOIN", "write JOIN … ON with all its conditions")
+            self.refuse(f"{what} JOIN", _WRITTEN.get(kind, "write JOIN … ON with all its conditions"))
         before = left[after:]
         if side == "RIGHT" and len(left) > 1:
             self.refuse("RIGHT JOIN after another join", "begin with its right side, and write LEFT JOIN")
@@ -908,6 +908,13 @@ KEEP_ALL = "keep all rows, and limit them where the table is queried"
 READ_THAT = "make it a [[derived]] of its own, and read that one here"
 MAKE_COLUMN = "let the upstream, or the table's transform, make columns of it"
 OF_ROWS = "use a column of the rows, and compare it with the time where the table is queried"
+
+
+_WRITTEN = {
+    "SEMI": "write JOIN (SELECT DISTINCT …) with what ON compares",
+    "ANTI": "write LEFT JOIN, and WHERE with what ON compares IS NULL",
+}
+"""How a join that only looks for rows is written as one that is taken."""
 
 
 def or_refreshed(hint: str, engine: Engine) -> str:

@@ -140,7 +140,8 @@ class WholeReader(Reader):
         if isinstance(node, exp.Join):
             joined = (node.args.get("kind") or "").upper()
             if node.args.get("method") or joined not in ("", "INNER", "CROSS", "OUTER"):
-                self.refuse(self._said(node), "write JOIN … ON with all its conditions")
+                written = {"SEMI": "write WHERE EXISTS (SELECT …)", "ANTI": "write WHERE NOT EXISTS (SELECT …)"}
+                self.refuse(self._said(node), written.get(joined, "write JOIN … ON with all its conditions"))
 
     def _is_list(self, query: exp.Query) -> bool:
         """Whether its rows are made one value: ARRAY(SELECT …), or anything else that takes a query so."""

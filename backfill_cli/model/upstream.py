@@ -29,6 +29,10 @@ class UpstreamEpoch:
     schema: tuple[tuple[str, str], ...] = ()
 
 
+_NAMED = 3
+"""So many tables are named of those that lack a commit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Incomplete:
     """The newest commit of the upstream, if rows of it have landed for some tables, and more may for others.
@@ -45,15 +49,17 @@ class Incomplete:
     @property
     def text(self) -> str:
         """`v = 5 is not applied yet: no row with it has landed for table tiny, nor a later one for any`."""
-        tables = f"table{'s' * (len(self.lacking) > 1)} {', '.join(self.lacking)}"
+        more = len(self.lacking) - _NAMED
+        named = ", ".join(self.lacking[:_NAMED]) + (f" and {more} more" if more > 0 else "")
         return (
-            f"{self.column} = {self.value} is not applied yet: no row with it has landed for {tables}, "
-            "nor a later one for any"
+            f"{self.column} = {self.value!r} is not applied yet: no row with it has landed for "
+            f"table{'s' * (len(self.lacking) > 1)} {named}, nor a later one for any"
         )
 
-    def limit(self) -> Limit:
-        """As what limits a job that has applied all else."""
-        return Limit(self.text, Kind.WAITING)
+    def limit(self, converging: bool) -> Limit:
+        """As what limits a job that has applied all else. converging: the sink may have some of its rows."""
+        why = "; until then the sink is not consistent, as the load may have read rows of it" if converging else ""
+        return Limit(self.text + why, Kind.WAITING)
 
 
 @dataclass(frozen=True, slots=True)

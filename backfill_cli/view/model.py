@@ -437,7 +437,7 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
 def incomplete_beside(view: JobView) -> str:
     """Which commit of the upstream waits for more of it, once the snapshot is read, and where no limit says it."""
     newest = view.incomplete
-    if newest is None or waits_for_snapshot(view) or view.limited_by == newest.limit():
+    if newest is None or waits_for_snapshot(view) or view.limited_by in map(newest.limit, (True, False)):
         return ""
     return newest.text
 

@@ -1,5 +1,6 @@
 """The instance of DuckDB that stays: what it can open, and what is left when a use of it fails."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,24 @@ def test_a_file_that_is_replaced_between_two_uses_is_the_new_one(instance: Insta
     with duckdb.connect(str(file)) as db:
         db.execute("CREATE TABLE t AS SELECT 9 AS n")
     assert rows(instance, file) == [(9,)]
+
+
+def test_a_folder_of_what_memory_cannot_hold_may_be_removed_while_it_is_used(file: Path) -> None:
+    spilled = Path(f"{file}.tmp")
+    instance = Instance([file], {"temp_directory": str(spilled), "memory_limit": "8MB", "threads": "1"})
+    large = "CREATE OR REPLACE TEMP TABLE large AS SELECT md5(range::VARCHAR) FROM range(400000)"
+
+    def removed_meanwhile() -> None:
+        with instance.attached(file, read_only=True) as db:
+            db.execute(large)
+            shutil.rmtree(spilled)
+            db.execute("CREATE TEMP TABLE more AS SELECT n, md5(range::VARCHAR) FROM range(9) a(n), range(400000)")
+
+    with pytest.raises(duckdb.IOException):
+        removed_meanwhile()
+    with instance.attached(file, read_only=True) as db:
+        db.execute(large)
+    assert not spilled.exists()
 
 
 def test_a_thread_that_still_has_it_when_the_process_ends_leaves_no_noise(file: Path) -> None:

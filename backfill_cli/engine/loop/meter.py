@@ -457,7 +457,7 @@ class Meter:
         if flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
             return Limit("the current commit: the sink is writing it")
         if newest is not None:
-            return newest.limit()
+            return newest.limit(state.converging)
         if not self._follows:
             return Limit(
                 "nothing to follow: the config names no changes", hint=command(f"stop {self._job}"), to="end it"

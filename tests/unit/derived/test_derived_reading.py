@@ -233,6 +233,18 @@ REFUSED = {
         "write LEFT JOIN",
         "SELECT o.status FROM orders o LEFT JOIN customers c ON c.id = o.customer_id",
     ),
+    "SEMI JOIN": (
+        "SELECT o.status FROM orders o SEMI JOIN customers c ON c.id = o.customer_id",
+        "SEMI JOIN",
+        "write JOIN (SELECT DISTINCT …) with what ON compares",
+        "SELECT o.status FROM orders o JOIN (SELECT DISTINCT c.id FROM customers c) d ON d.id = o.customer_id",
+    ),
+    "ANTI JOIN": (
+        "SELECT o.status FROM orders o ANTI JOIN customers c ON c.id = o.customer_id",
+        "ANTI JOIN",
+        "write LEFT JOIN, and WHERE with what ON compares IS NULL",
+        "SELECT o.status FROM orders o LEFT JOIN customers c ON c.id = o.customer_id WHERE c.id IS NULL",
+    ),
     "ASOF JOIN": (
         "SELECT o.status FROM orders o ASOF JOIN customers c ON c.id >= o.customer_id",
         "ASOF JOIN",

@@ -235,7 +235,7 @@ REFUSED = {
     "ANTI JOIN": (
         "SELECT o.status FROM orders AS o ANTI JOIN customers AS c ON c.id = o.id",
         "ANTI JOIN customers",
-        "write JOIN … ON",
+        "write WHERE NOT EXISTS (SELECT …)",
         "SELECT o.status FROM orders AS o WHERE NOT EXISTS (SELECT * FROM customers AS c WHERE c.id = o.id)",
     ),
     "a recursion by a column that is called so": (

@@ -88,7 +88,7 @@ def test_a_commit_of_the_upstream_that_is_not_whole_is_lacking_and_limits_a_job_
     made.landed()
     now = follows(made, Phase.UPSTREAM)
     assert (now.oldest_ms, now.lag_ms, now.pending_epochs, now.incomplete) == (700, 300, 1, newest)
-    assert now.limited_by == newest.limit()
+    assert now.limited_by == newest.limit(converging=False)
     said = "tx = 5 is not applied yet: no row with it has landed for table tiny, nor a later one for any"
     assert str(now.limited_by) == f"waiting: {said}"
     made.observed(EpochPlan(pending_after=1, oldest_pending_ms=600), 1_000, view)
@@ -97,6 +97,13 @@ def test_a_commit_of_the_upstream_that_is_not_whole_is_lacking_and_limits_a_job_
     made.observed(EpochPlan(), 2_000, UpstreamView("{}", START))
     now = follows(made, Phase.UPSTREAM)
     assert (now.oldest_ms, now.pending_epochs, now.incomplete) == (None, 0, None)
+
+
+def test_a_value_of_a_commit_that_is_not_whole_makes_no_line_of_its_own_and_three_tables_are_named() -> None:
+    newest = Incomplete("tx", "a\n2026-01-01 done\x1b[31m", tuple(f"t{n}" for n in range(999)), 700)
+    assert newest.text.isprintable()
+    assert "for tables t0, t1, t2 and 996 more, nor" in newest.text
+    assert "tx = '' is not applied yet" in Incomplete("tx", "", ("t",), 7).text
 
 
 def test_that_a_commit_is_not_whole_is_news_once_it_was_so_twice() -> None:

@@ -128,7 +128,7 @@ def test_a_wait_is_told_when_it_begins_and_ends_not_each_second() -> None:
 def test_a_commit_of_the_upstream_that_waits_for_more_is_told_where_nothing_else_happens() -> None:
     newest = Incomplete("tx", 5, ("tiny",), 700)
     idle = {"phase": Phase.UPSTREAM, "lag_ms": 0, "pending_epochs": 0, "limited_by": Limit("a commit every 1 s")}
-    waits = idle | {"pending_epochs": 1, "limited_by": newest.limit(), "incomplete": newest}
+    waits = idle | {"pending_epochs": 1, "limited_by": newest.limit(converging=False), "incomplete": newest}
     one = journal(every_s=3.0)
     assert len(texts(list(one.look(seen(told=idle))))) == 1
     assert one.due_in_s() is None

@@ -224,7 +224,7 @@ def test_nothing_pending_is_not_said_of_a_job_that_nobody_looks_for(state: JobSt
 
 def test_a_commit_that_waits_for_more_of_it_is_told_once_past_the_snapshot() -> None:
     newest = Incomplete("tx", 5, ("tiny",), 700)
-    live = progress(phase=Phase.UPSTREAM, incomplete=newest, limited_by=newest.limit())
+    live = progress(phase=Phase.UPSTREAM, incomplete=newest, limited_by=newest.limit(converging=False))
     done = row(state=JobState.DONE, progress=live, live=False)
     copying = row(progress=progress(incomplete=newest))
     told = [job_details(job_view(one)) for one in (row(progress=live), done, copying)]
