@@ -41,12 +41,14 @@ class Verifies:
         self._store, self._now_ms = store, now_ms
 
     def note(self, report: "VerifyReport") -> None:
-        """The report replaces what was recorded for its tables; the next verify reads everything."""
+        """It replaces what was recorded of the tables that it compared; the next verify reads everything."""
         at_ms = self._now_ms()
         with self._store.writing() as db:
             jobs.standing(db, report.job)
             _forget_equal(db, report.job)
             for one in report.tables:
+                if not one.filled:
+                    continue
                 db.execute("DELETE FROM verified WHERE job = ? AND table_name = ?", [report.job, one.table])
                 db.execute(
                     "INSERT INTO verified VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -4,7 +4,7 @@ A derived table is a table with a claim and a marker like the job's own. Spark r
 at versions, so that the states before and after an epoch can be read at any time: see `upkeep`.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -390,27 +390,31 @@ class LakeDerives(Derives):
         tables: Sequence[SinkTable],
         named: int,
         frame: Callable[[SparkSession, SinkTable], DataFrame],
-        there: bool,
+        there: Container[str],
         filled: bool,
     ) -> ComparedDerived:
-        """See `contracts.SinkCopy.compare`. frame: a table's rows in the copy. there: whether the table exists."""
-        if not (there or filled):
+        """See `contracts.SinkCopy.compare`. frame: a table's rows in the copy. there: the tables that exist."""
+        if not (derived.name in there or filled):
             return ComparedDerived(filled=False, compared=False)
-        kinds = dict[str, SinkTable]()
+        kinds, lacking = dict[str, SinkTable](), set[str]()
         one = None
         for found, table in self.described(others, tables):
             kinds[table.name] = table
             if found.derived == derived:
                 one = found
                 break
+            if table.name not in there or not lacking.isdisjoint(found.reads):
+                lacking.add(table.name)
         assert one is not None
+        if not lacking.isdisjoint(one.reads):
+            return ComparedDerived(filled=filled, compared=False)
         views = {base.name: base.sql for base in bases(tables)} | dict(views_of(others))
         known = {table.name: table for table in tables} | kinds
         for name in one.reads:
             frame(self.spark, known[name]).createOrReplaceTempView(views[name])
         table = known[derived.name]
         with computing(derived.name):
-            if there:
+            if derived.name in there:
                 return _compared(self.spark, one, table, frame(self.spark, table), named, filled)
             rows = self.select(one.text).count()
             return ComparedDerived(rows, missing=rows, gone=True)

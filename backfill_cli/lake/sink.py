@@ -287,7 +287,7 @@ class LakeSink(Sink):
         ) -> ComparedDerived:
             there, claim = derived.name in versions, claims[derived.name]
             filled = derived.name not in waiting if there else not claim.anew and self.was_filled(job, claim)
-            return self.derives.compare(derived, others, tables, named, reads, there, filled)
+            return self.derives.compare(derived, others, tables, named, reads, versions, filled)
 
         yield LakeCopy(
             session_beside(self._session()),

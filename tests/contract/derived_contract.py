@@ -184,8 +184,9 @@ class DerivedContract:
                 query("DROP TABLE by_name")
             (tmp_path / str(at)).mkdir()
             with sink.extras.copied(epochs.job, False, tmp_path / str(at)) as copy:
-                found.append(copy.compare(BY_NAME, kept, epochs.tables, 20))
-        assert found == [ComparedDerived(filled=False, compared=False), ComparedDerived(2, missing=2, gone=True)]
+                found += [copy.compare(one, kept, epochs.tables, 20) for one in (BY_NAME, NAMES)]
+        not_filled, gone = ComparedDerived(filled=False, compared=False), ComparedDerived(2, missing=2, gone=True)
+        assert found == [not_filled, not_filled, gone, ComparedDerived(compared=False)], "NAMES reads BY_NAME"
         assert sink.extras.derives is not None
         for drop in (lambda: None, lambda: sink.drop([derived_table(BY_NAME)])):  # by them, and by us
             drop()

@@ -9,7 +9,7 @@ files, or an epoch that the next runner applies.
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from backfill_cli.engine.job.ownership import require_kept, start_over_named, ta
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop.ports import Job, job_of
 from backfill_cli.engine.loop.process import Heartbeat, Wake
-from backfill_cli.engine.loop.recovery import recover, unfilled
+from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.staging.files import sync
 from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.engine.verify.job import (
@@ -143,15 +143,6 @@ def _of(report: VerifyReport, epoch: int | None = None) -> Fix:
     )
 
 
-def _with(dropped: Collection[str], found: VerifyReport) -> VerifyReport:
-    """The report, in which these derived tables, which have no table now, are gone: any commit fills them."""
-    tables = (
-        replace(one, equal=False, filled=True, gone=True) if one.table in dropped and not one.filled else one
-        for one in found.tables
-    )
-    return replace(found, tables=tuple(tables))
-
-
 @dataclass(frozen=True)
 class _Fixing:
     """A job that this process has claimed, from its recovery to the comparison after the fix."""
@@ -165,20 +156,23 @@ class _Fixing:
 
     def done(self, verification: Verification, before: Callable[[VerifyReport], None]) -> VerifyReport:
         began_s = time.monotonic()
-        dropped = self._prepared()
+        promised = self.resources.with_retries(self.store.load)
+        if promised.prepared is not None:
+            self._prepare(promised.committed)
         recovered = self._recovered("recovered")
         at = recovered.committed
         _refuse(self.definition, at)
         epoch = Barrier.next(recovered.last_epoch, wall_clock_ms(), Mutations(recovered.control))
         stage = _Stage(lambda attempt: Path(self.stager.folder(epoch.epoch, attempt)))
         try:
-            found = _with(dropped, verification.report(stage.begun))
+            found = verification.report(stage.begun)
             if found.equal:
                 return replace(found, fix=Fix(()))
             stage.folder.mkdir(parents=True, exist_ok=True)  # nothing is staged for derived tables
             sync(stage.folder)
             hit("fix-staged")
             before(replace(found, fix=_of(found)))
+            self._prepare(at)  # once compared: it marks what somebody has dropped as not filled
             self._renew(found)
             self._commit(at, epoch, stage, found)
         finally:
@@ -187,15 +181,9 @@ class _Fixing:
         after = verification.report()
         return replace(after, fix=_of(found, epoch.epoch), seconds=time.monotonic() - began_s)
 
-    def _prepared(self) -> set[str]:
-        """The sink can keep the derived tables. Returns those that had been filled, and are to be filled anew."""
-
-        def waiting() -> set[str]:
-            return set(self.resources.with_retries(lambda: unfilled(self.job, self.resources.sink)))
-
-        before, schemas = waiting(), self.resources.with_retries(self.store.load).committed.sink_schemas
-        prepare_derived(self.definition, schemas, self.resources)
-        return waiting() - before
+    def _prepare(self, committed: Checkpoint) -> None:
+        """The sink can keep the derived tables: the next commit fills those that somebody has dropped."""
+        prepare_derived(self.definition, committed.sink_schemas, self.resources)
 
     def _recovered(self, what: str) -> Recovered:
         """Keeps any outstanding promise: the sink has the epoch afterwards. what: for the ledger."""

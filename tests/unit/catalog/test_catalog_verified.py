@@ -30,6 +30,20 @@ def test_the_last_verify_is_told_with_the_job_and_an_earlier_ones_other_tables_a
     assert kept == [("lines", 5, "different"), ("orders", 6, "equal")]
 
 
+def test_of_a_derived_table_that_was_not_compared_nothing_is_recorded(path: Path) -> None:
+    """Such a report was recorded as equal, and `status` said so."""
+    clock = Clock()
+    catalog = with_job(path, clock)
+    catalog.verified.note(VerifyReport("orders", 5, (SAME, OTHER), 1.0))
+    before = catalog.job("orders").verified
+    clock.ms += 1_000
+    waits = TableVerdict("who", "who", True, 0, 0, derived=True, filled=False)
+    catalog.verified.note(VerifyReport("orders", 6, (waits,), 1.0))
+    assert catalog.job("orders").verified == before
+    catalog.verified.note(VerifyReport("orders", 6, (SAME, waits), 1.0))
+    assert [one.table for one in catalog.job("orders").verified] == ["orders"]
+
+
 def test_a_job_that_is_dropped_leaves_nothing_of_it(path: Path) -> None:
     catalog = with_job(path, Clock())
     catalog.verified.note(VerifyReport("orders", 5, (SAME,), 1.0))

@@ -68,7 +68,7 @@ def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
         return SimpleNamespace(committed=AT, last_epoch=5, control=Control())
 
     monkeypatch.setattr(fix, "recover", recovered)
-    loaded = SimpleNamespace(committed=AT)
+    loaded = SimpleNamespace(committed=AT, prepared=None)
     store: Any = SimpleNamespace(prepare=lambda *_: None, load=lambda: loaded)
     resources: Any = SimpleNamespace(with_retries=lambda act: act(), sink=None)
     stager: Any = SimpleNamespace(begin=lambda: None, folder=lambda *_: str(tmp_path))
@@ -80,38 +80,52 @@ def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
     assert done.seconds == 3.0 + 20.0 + 1.0 + 3.0 + 4.5
 
 
+@pytest.mark.parametrize("promised", [False, True])
 def test_a_fix_fills_a_derived_table_that_somebody_has_dropped(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    promised: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It said `nothing to fix`: what prepares the sink had set the marker back before the comparison."""
-    markers, promised, seen = {"d": Marker(5, 1, "a")}, list[Checkpoint](), list[VerifyReport]()
+    """It said `nothing to fix` of one in a lake: what prepares the sink had marked it as not filled before the
+    comparison, and the marker of a lake's table goes with the table.
+
+    promised: by a runner that was killed; what is prepared then is for that commit, which fills it.
+    """
+    there, marked, commits, seen = [False], [False], list[int](), list[VerifyReport]()
+    outstanding = [AT] * promised
     table = TableVerdict("orders", "main.orders", True, 9, 9)
 
     def recovered(*_: Any, **__: Any) -> Any:
-        if promised:
-            markers["d"] = Marker(promised[0].epoch, 2, "b")
+        if outstanding:
+            assert marked[0], "a sink refuses to commit to a table that is gone"
+            commits.append(outstanding.pop().epoch)
+            there[0], marked[0] = True, False
         return SimpleNamespace(committed=AT, last_epoch=5, control=Control())
 
     def report(_begin: Any = None) -> VerifyReport:
-        derived = TableVerdict("d", "main.d", True, 0, 0, derived=True, filled=markers["d"].epoch > 0)
+        gone = not (there[0] or marked[0])
+        derived = TableVerdict("d", "main.d", not gone, 0, 0, derived=True, filled=there[0] or gone, gone=gone)
         return VerifyReport("shop", AT.epoch, (table, derived), 1.0)
 
     monkeypatch.setattr(fix, "sync", lambda _folder: None)
     monkeypatch.setattr(fix, "recover", recovered)
-    monkeypatch.setattr(fix, "prepare_derived", lambda *_: markers.update(d=Marker(0, 0, "")))
-    sink = SimpleNamespace(committed=lambda _job: dict(markers), extras=SimpleNamespace(derives=None))
+    monkeypatch.setattr(fix, "prepare_derived", lambda *_: marked.__setitem__(0, not there[0]))
     store: Any = SimpleNamespace(
-        prepare=lambda at, *_: promised.append(at), load=lambda: SimpleNamespace(committed=AT)
+        prepare=lambda at, *_: outstanding.append(at),
+        load=lambda: SimpleNamespace(committed=AT, prepared=outstanding[0] if outstanding else None),
     )
+    absent = {"d": Marker(0, 0, "")}
+    sink = SimpleNamespace(committed=lambda _job: absent, extras=SimpleNamespace(derives=None))
     resources: Any = SimpleNamespace(with_retries=lambda act: act(), sink=sink)
     stager: Any = SimpleNamespace(folder=lambda *_: str(tmp_path))
     runner = Job("shop", 2, TABLES, "{}", derived=(Derived("d", "main.d", ("k",), "SELECT 1"),))
     fixing = fix._Fixing(runner, JOB, store, resources, stager, SimpleNamespace(check=lambda: None))  # type: ignore[arg-type]
     done = fixing.done(SimpleNamespace(report=report), seen.append)  # type: ignore[arg-type]
-    assert len(promised) == 1, "a commit, which fills it"
-    (_, gone), (_, after) = seen[0].tables, done.tables
-    assert (gone.gone, gone.equal, after.filled, after.equal) == (True, False, True, True)
-    assert [(one.table, one.gone) for one in done.fix.tables] == [("d", True)]  # type: ignore[union-attr]
+    assert len(commits) == 1, "a commit, which fills it"
+    assert (done.tables[1].filled, done.tables[1].equal) == (True, True)
+    assert [(one.gone, one.equal) for found in seen for one in found.tables[1:]] == [(True, False)] * (
+        not promised
+    )
+    fixed = [(one.table, one.gone) for one in done.fix.tables]  # type: ignore[union-attr]
+    assert fixed == [("d", True)] * (not promised)
 
 
 @pytest.mark.parametrize("phase", Phase)
