@@ -94,11 +94,13 @@ class RunnerStore:
         file: str,
         aside: Sequence["Aside"] | None = None,
         started_ms: int | None = None,
+        asked: Sequence[Command] = (),
     ) -> tuple[Command, ...]:
         """Later runs use this config and end at `until`. file: the one it was read from. aside: None: as it is.
 
         started_ms: when a start gave it; None for a resume. What a `set` waits to give is older then, and refused.
-        Returns those.
+        asked: what the first barrier is to take of it, such as a rate; a later start, for which the config has not
+        changed, finds it in the inbox. Returns those that were refused.
         """
         with self._ours() as db:
             older = () if started_ms is None else self._give_way(db, started_ms)
@@ -108,6 +110,8 @@ class RunnerStore:
             )
             if aside is not None:
                 jobs.set_aside(db, self._job, aside)
+            for one in asked:
+                inbox.add(db, self._job, one.verb, one.rate, one.by, one.at_ms, payload=one.payload)
         return older
 
     def _give_way(self, db: DuckDBPyConnection, now_ms: int) -> tuple[Command, ...]:

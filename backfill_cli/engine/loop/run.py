@@ -55,7 +55,7 @@ from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Tr
 from backfill_cli.model.aside import with_sections
 from backfill_cli.model.checkpoint import Owner, Recovered
 from backfill_cli.model.guard import Order
-from backfill_cli.model.job import JobState, Verb, of_table
+from backfill_cli.model.job import Command, JobState, Verb, of_table
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.refill import Refill
 from backfill_cli.model.split import UNREAD
@@ -156,6 +156,19 @@ def _definition(catalog: Catalog, name: str) -> JobDefinition | None:
     return None
 
 
+def _asked(
+    config: JobConfig, changed: Sequence[str], rates: Sequence[tuple[str, float | None]], pause: bool
+) -> tuple[Command, ...]:
+    """What a start asks of the first barrier: the rates that its config changes, and a pause."""
+    by, now_ms = actor(), _now_ms()
+    whole = [config.throttle.rate] if RATE in changed else []
+    return (
+        *(Command(0, Verb.PAUSE, by, now_ms) for _ in range(pause)),
+        *(Command(0, Verb.THROTTLE, by, now_ms, rate) for rate in whole),
+        *(Command(0, Verb.THROTTLE, by, now_ms, rate, payload=of_table(table)) for table, rate in rates),
+    )
+
+
 class _Run:
     """One run of one job, from its claim to its end."""
 
@@ -206,7 +219,10 @@ class _Run:
         with self._claimed(job, config, resources, lock) as (claim, heartbeat), ExitStack() as opened:
             kept = job.config, job.until, job.config_file, job.aside
             began_ms = None if unpause else _now_ms()
-            for one in resources.with_retries(lambda: claim.store.redefine(*kept, began_ms)):
+            to_take = _asked(config, changed, rates, pause)
+            if unpause and any(one.verb is Verb.PAUSE for one in resources.with_retries(claim.store.commands)):
+                to_take = (Command(0, Verb.RESUME, actor(), _now_ms()),)  # a runner died before it took the pause
+            for one in resources.with_retries(lambda: claim.store.redefine(*kept, began_ms, to_take)):
                 resources.tell(f"{one.said}, requested by {one.by}, is not taken: this start's config is newer")
             if late:
                 resources.with_retries(lambda: claim.store.widen(job.tables))
@@ -221,12 +237,6 @@ class _Run:
             if resources.with_retries(lambda: self._leaves_first(claim)):
                 job, config, resources = self._redefined(claim, job, config, resources, opened)
             job, config, resources = self._made_ready(claim, job, config, resources, held, opened)
-            if pause:
-                self.catalog.post(job.name, Verb.PAUSE, None, actor(), _now_ms())
-            if RATE in changed:
-                self.catalog.post(job.name, Verb.THROTTLE, config.throttle.rate, actor(), _now_ms())
-            for table, rate in rates:
-                self.catalog.post(job.name, Verb.THROTTLE, rate, actor(), _now_ms(), payload=of_table(table))
             tick = self._through(claim, heartbeat, job, config, resources, unpause)
         return self._ended(tick, job)
 

@@ -168,6 +168,41 @@ def test_a_set_whose_runner_died_gives_way_to_the_config_of_a_later_start_and_a_
     assert (refusal is not None and refusal.text) == (again == "start" and "a later start took its place")
 
 
+def test_the_rates_and_the_pause_of_a_start_that_was_killed_before_its_first_barrier_are_not_lost(
+    s: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing differs from the stored config for the next start, which would go on at the rate of before."""
+    s.run("throttle", "orders", "--rate", "3")
+    edit(s, CONFIG.replace("[[tables]]", "[[tables]]\nrate = 4") + MORE)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine_run._Run, "_made_ready", killed)
+        s.run("start", "--config", "job.toml", "--paused")
+    assert json.loads(s.catalog.definition("orders").config)["throttle"] == {"rate": 7.0}
+
+    waiting = list[tuple[Verb, float | None, str]]()
+
+    def loop(*_: object) -> Tick:
+        waiting.extend((one.verb, one.rate, one.table) for one in s.catalog.job("orders").waiting)
+        return Tick.DONE
+
+    monkeypatch.setattr(engine_run, "run_loop", loop)
+    asked = [(Verb.PAUSE, None, ""), (Verb.THROTTLE, 7.0, ""), (Verb.THROTTLE, 4.0, "orders")]
+    done = s.run("start", "--config", "job.toml")
+    assert (done.exit_code, waiting) == (0, asked), done.output
+    waiting.clear()
+    done = s.run("resume", "orders")  # which ends the pause
+    assert (done.exit_code, waiting) == (0, [*asked, (Verb.RESUME, None, "")]), done.output
+    assert (
+        s.run("throttle", "orders", "--table", "orders", "--rate", "4").exit_code == 0
+    )  # no runner: all are applied
+    control = s.catalog.job("orders").control
+    assert (control.rate, control.rates, control.paused) == (7.0, {"orders": 4.0}, False)
+
+
 def test_a_job_that_is_set_often_holds_the_connections_of_two_definitions_at_most(
     s: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
