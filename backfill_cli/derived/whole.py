@@ -302,6 +302,8 @@ class WholeReader(Reader):
         """Raises for one that is none of something in FROM, or that can be another's later."""
         first, *rest = map(self._id, column.parts)
         said, grows, innermost = self._said(column), False, next(_around(column), None)
+        if innermost is not None and not rest and self._sorts_by_output(column, innermost):
+            return
         for select in _around(column):
             sources = froms[id(select)]
             if rest and first in sources:
@@ -330,6 +332,17 @@ class WholeReader(Reader):
             f"{said}: no table in FROM has that column",
             "name a column of a table in FROM; for another output column, repeat its expression",
         )
+
+    def _sorts_by_output(self, column: exp.Column, select: exp.Select) -> bool:
+        """Whether it is what AS calls so, whatever FROM has: the SELECT's own ORDER BY looks there first.
+
+        So it does for a name alone, not within an expression.
+        """
+        if not isinstance(column.parent, exp.Ordered) or column.parent.parent is not select.args.get("order"):
+            return False
+        name = self._id(column.parts[0])
+        named = [one for one, said in zip(select.expressions, self._outputs(select), strict=True) if said == name]
+        return len(named) == 1 and isinstance(named[0], exp.Alias)
 
     # -- orders
 

@@ -354,6 +354,36 @@ def test_what_means_no_one_thing_is_refused_by_name(case: str) -> None:
         assert read(right).reads
 
 
+SORTED = (
+    "SELECT o.id AS status, o.{} + 1 AS v FROM orders AS o JOIN customers AS c ON c.id = o.id ORDER BY {}, o.id"
+)
+
+
+@pytest.mark.parametrize("system", ["duckdb", "postgres"])
+def test_a_name_alone_in_order_by_is_an_outputs_whatever_a_table_gains(system: str) -> None:
+    """`tests/contract/derived_contract.py` has the engines' word for it."""
+    gained = Base("public.more", ("more",), "more", ("id",), ("id", "v", "amount"), ("id",))
+    for by in ("v", "V DESC NULLS LAST", "v, o.amount"):
+        for table in ("orders", "more"):
+            sql = SORTED.format("amount", by).replace("orders", table)
+            read(sql, ("status",), system, gained)
+            read(sql + ", c.id LIMIT 2", ("status",), system, gained)
+    for by, said in (("v + 0", "v"), ("(SELECT v)", "v"), ('"V"', '"V"')):
+        if (by, system) != ('"V"', "duckdb"):
+            with pytest.raises(UsageError, match=f"{said}: no table in FROM has that column") as refused:
+                read(SORTED.format("amount", by), ("status",), system)
+            with typed(refused.value) as hint:
+                hint.says("repeat its expression")
+                read(SORTED.format("amount", "o.amount + 1"), ("status",), system)
+
+
+def test_a_name_that_two_outputs_have_or_a_column_has_without_as_is_not_sorted_by() -> None:
+    inner = "SELECT q.id AS status FROM (SELECT {} FROM orders AS o CROSS JOIN customers AS c ORDER BY {}) AS q"
+    for shown, by in (("o.id AS id, o.amount AS v, o.status AS v", "v"), ("o.id AS id, o.status", "status")):
+        with pytest.raises(UsageError, match=f"{by}: (no table in FROM has|once another table gains)"):
+            read(inner.format(shown, by))
+
+
 def test_lakes_refuse_the_option() -> None:
     with pytest.raises(UsageError, match='refresh = "full"') as refused:
         read(PLAIN, system="spark")
