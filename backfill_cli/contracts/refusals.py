@@ -4,6 +4,7 @@ target, place: the table as the sink names it to people.
 """
 
 import json
+import re
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
@@ -221,14 +222,17 @@ def _restored(commit: EpochCommit, table: str, marker: Marker, holder: str) -> S
     )
 
 
-def other_target(name: str) -> Hint:
+def other_target(name: str, refused: str = "") -> Hint:
     """Where the target of a derived table is taken. name: its own, and its target unless the config has one."""
-    return in_config(f"name another target: derived.target = {in_toml(other_name(name))}")
+    return in_config(f"name another target: derived.target = {in_toml(other_name(name, refused))}")
 
 
-def other_name(name: str) -> str:
-    """`revenue_2`, or `"a b_2"` of a quoted one."""
-    return f'{name[:-1]}_2"' if name.endswith('"') else f"{name}_2"
+def other_name(name: str, refused: str = "") -> str:
+    """`revenue_2`, or `"a b_2"` of a quoted one; `revenue_3` where what was refused is `revenue_2`, and so on."""
+    stem, end = (name[:-1], '"') if name.endswith('"') else (name, "")
+    last = re.escape(re.split(r'[."`]', stem)[-1])
+    tried = re.search(rf'(?:^|[."`]){last}_([1-9][0-9]{{0,8}})["`]?$', refused, re.IGNORECASE)
+    return f"{stem}_{int(tried[1]) + 1 if tried else 2}{end}"
 
 
 def in_toml(text: str) -> str:

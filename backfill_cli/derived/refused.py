@@ -22,7 +22,7 @@ def near(s: str, t: str, double: str, functions: str = "") -> str:
 
 def not_ours(target: str, name: str, replaceable: bool = False) -> SinkInUse:
     """target: of a derived table, where a table with rows is that the job did not fill."""
-    refused = SinkInUse(f"table {target} exists, with rows that are not this job's", other_target(name))
+    refused = SinkInUse(f"table {target} exists, with rows that are not this job's", other_target(name, target))
     refused.replaceable = replaceable
     return refused
 
@@ -32,7 +32,7 @@ def other_columns(
 ) -> SinkInUse:
     listed = ", ".join(f"{column} {kind}" for column, kind in wanted)
     said = f"table {target} exists, with other columns than the SELECT of {name!r}: {listed}"
-    refused = SinkInUse(said, other_target(name))
+    refused = SinkInUse(said, other_target(name, target))
     refused.replaceable = replaceable
     return refused
 
@@ -40,19 +40,20 @@ def other_columns(
 def peculiar(target: str, name: str, found: str, drop: str) -> SinkInUse:
     """found: what an empty table has that can refuse rows, or not hold them as they are. drop: SQL."""
     said = f"table {target} exists, with more than the columns of a SELECT: {found}"
-    return SinkInUse(said, other_target(name) + "; or drop it, and it is created: " + shell(drop))
+    return SinkInUse(said, other_target(name, target) + "; or drop it, and it is created: " + shell(drop))
 
 
 def is_live(name: str, target: str, table: str) -> UsageError:
     """The target of a derived table is the name that people query for a table."""
     return UsageError(
-        f"derived table {name!r}: its target, {target}, is the live name of table {table!r}", other_target(name)
+        f"derived table {name!r}: its target, {target}, is the live name of table {table!r}",
+        other_target(name, target),
     )
 
 
 def reserved(name: str, target: str, why: str) -> UsageError:
     """why: what keeps a table from being called like the target."""
-    return UsageError(f"derived table {name!r}: its target cannot be {target}: {why}", other_target(name))
+    return UsageError(f"derived table {name!r}: its target cannot be {target}: {why}", other_target(name, target))
 
 
 def uncomputed(name: str, said: str) -> BadData:

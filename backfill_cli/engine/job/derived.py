@@ -121,7 +121,7 @@ def _require_free(job: JobDefinition, config: JobConfig, wanted: Derived) -> Non
     taken |= {one.target: f"derived table {one.name!r}" for one in job.derived if one.name != wanted.name}
     if (whose := taken.get(wanted.target)) is not None:
         said = f"derived table {wanted.name!r}: its target, {wanted.target}, is that of {whose}"
-        raise UsageError(said, other_target(wanted.name))
+        raise UsageError(said, other_target(wanted.name, wanted.target))
 
 
 def require_leave(job: JobDefinition, change: Change) -> None:

@@ -456,6 +456,9 @@ def test_what_cannot_be_added_is_refused_by_name_and_has_changed_nothing(s: Scen
     s.sql(s.sink, "CREATE TABLE more AS SELECT 1 AS a")
     with refused(BY_NAME, "more exists, with rows that are not this job's") as asked:
         asked.says('name another target: derived.target = "more_2"')
+    s.sql(s.sink, "CREATE TABLE more_2 AS SELECT 1 AS a")
+    with refused(BY_NAME + 'target = "more_2"\n', "more_2 exists, with rows that are not this job's") as asked:
+        asked.says('name another target: derived.target = "more_3"')
     says(s)
     with typed(s.refused("add", "orders", "--derived", "more")) as asked:
         asked.says("write its [[derived]] section there")
