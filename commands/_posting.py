@@ -74,16 +74,17 @@ def post_change(
     wait: bool,
     timeout: str,
     as_json: bool,
+    beside: str = "",
 ) -> None:
-    """As `post`, for a command that redefines the job. said: what changes.
+    """As `post`, for a command that redefines the job. said: what changes. beside: and what does not, if told.
 
     Raises UsageError where its barrier refuses it, with `wait`.
     """
     limit_s = seconds(timeout, "--timeout")
-    _told(ctx, before, asked.post(store, before, limit_s if wait else None), said, as_json)
+    _told(ctx, before, asked.post(store, before, limit_s if wait else None), said, as_json, beside)
 
 
-def _told(ctx: typer.Context, before: JobRow, posted: Posted, said: str, as_json: bool) -> bool:
+def _told(ctx: typer.Context, before: JobRow, posted: Posted, said: str, as_json: bool, beside: str = "") -> bool:
     """The outcome is printed. Returns whether it was as JSON."""
     verb, posted = posted.command, replace(posted, note=as_typed(posted.note, ctx))
     if as_json:
@@ -91,10 +92,11 @@ def _told(ctx: typer.Context, before: JobRow, posted: Posted, said: str, as_json
         return True
     if posted.epoch is None:
         when = "it takes effect at the next commit" if before.live else "it takes effect in the next run"
-        say(f"job {before.name}: {verb.value}{said if verb in REDEFINES else ''} requested; {when}")
+        what = f"{verb.value}{said if verb in REDEFINES else ''}"
+        say(f"job {before.name}: {what} requested{beside}; {when}")
     else:
         at = posted.epoch if verb is not Verb.STOP else posted.committed
-        say(f"job {before.name}: {DONE[verb]}{said}{_at(before, at)}")
+        say(f"job {before.name}: {DONE[verb]}{said}{beside}{_at(before, at)}")
     if posted.note:
         say(str(posted.note))
     return False

@@ -59,4 +59,4 @@ def remove(
     else:
         asked = removing_derived(store, before, names, with_rows, confirm)
     kept = "" if with_rows else f"; {'its' if len(names) == 1 else 'their'} rows in the sink stay"
-    post_change(ctx, store, before, asked, f" {', '.join(names)}{kept}", wait, timeout, as_json)
+    post_change(ctx, store, before, asked, f" {', '.join(names)}", wait, timeout, as_json, kept)

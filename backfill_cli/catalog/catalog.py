@@ -356,6 +356,11 @@ class Catalog:
         with self._store.reading() as db:
             return inbox.taken(db, job, command_id)
 
+    def redefined(self, job: str) -> tuple[Command, ...]:
+        """The taken commands that have changed what the job is, oldest first, as far as they are kept."""
+        with self._store.reading() as db:
+            return inbox.redefined(db, job)
+
     def ledger(self, job: str, last: int) -> tuple[EpochRecord, ...]:
         """The newest `last` epochs, oldest first."""
         check_name(job)

@@ -103,6 +103,16 @@ def refused_last(db: DuckDBPyConnection, job: str) -> Refused | None:
     return Refused(Command(row[0], Verb(row[1]), *row[2:-2]), row[-2], Limit.read(json.loads(row[-1])))
 
 
+def redefined(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
+    """The commands that have changed what the job is, oldest first, as far as they are kept."""
+    found = db.execute(
+        f"""SELECT {_COMMAND} FROM commands WHERE job = ? AND taken_epoch IS NOT NULL AND refused IS NULL
+           AND verb IN ('set', 'add', 'remove') ORDER BY id""",
+        [job],
+    ).fetchall()
+    return tuple(Command(row[0], Verb(row[1]), *row[2:]) for row in found)
+
+
 def taken_after(db: DuckDBPyConnection, job: str, epoch: int) -> tuple[Taken, ...]:
     """Commands that were taken after this epoch, in order."""
     found = db.execute(

@@ -236,4 +236,5 @@ def other_name(name: str, refused: str = "") -> str:
 
 
 def in_toml(text: str) -> str:
+    """A basic string of TOML, for a hint: a literal one, in single quotes, ends at the text's own."""
     return json.dumps(text, ensure_ascii=False)

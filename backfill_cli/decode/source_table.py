@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.contracts.decoder import Asked
+from backfill_cli.contracts.refusals import in_toml
 from backfill_cli.errors import ConfigError, Hint, in_config
 
 PARTS = ("db", "schema", "table")
@@ -101,7 +102,7 @@ class Known:
             return told
         return (
             f"{told}; no record showed the table's full name when the job began: if this one is meant, start over "
-            f'with name = "{of}" in [[tables]]'
+            f"with name = {in_toml(of)} in [[tables]]"
         )
 
 
@@ -191,7 +192,7 @@ def _nameless(asked: Asked, seen: Sequence[str]) -> ConfigError:
     size = len(place) + 1
     full = ".".join([*place[: max(size - len(own), 0)], *own[-size:]])
     fault = f"tables: nothing shows the full name of '{asked.table}' in {asked.place}, {shown}"
-    name = f'name = "{full}", target = "{own[-1]}"'
+    name = f"name = {in_toml(full)}, target = {in_toml(own[-1])}"
     return ConfigError("config", [fault], in_config(f"name it in [[tables]] as its records will: {name}"))
 
 

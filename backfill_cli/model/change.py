@@ -23,7 +23,7 @@ class Change:
     rates: the tables whose own rate changes, and to what; None: they have none.
     refill: that makes the rows of a table right which is put back. sections: of tables that are set aside.
     derived: the derived tables that join, change or leave the job. again: those of them that the job has get
-    another SELECT or key.
+    another SELECT or key. targets: of those that leave, in their order.
     """
 
     config: str
@@ -39,6 +39,7 @@ class Change:
     sections: tuple[Section, ...] = ()
     derived: tuple[str, ...] = ()
     again: bool = False
+    targets: tuple[str, ...] = ()
 
     @property
     def stored(self) -> str:

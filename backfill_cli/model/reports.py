@@ -112,11 +112,12 @@ class ReadByDerived:
 
 class CostKind(StrEnum):
     """What changed rows of a table cost: groups that are changed by contributions, rows that are computed again,
-    or rows that a join reaches."""
+    rows that a join reaches; or, with refresh = "full", rows of each table that any commit of changes reads."""
 
     CHANGED = "changed"
     COMPUTED_AGAIN = "computed again"
     REACHED = "reached"
+    READ_WHOLE = "read whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +125,8 @@ class PlannedCost:
     """About what so many changed rows of a table cost a derived one, by statistics of a table that exists.
 
     of: the table whose rows have `by` as their group: the changed one, or that which a join reaches. groups: how
-    many are changed; rows: how many are computed again, or reached; None for what the kind does not count.
-    average, largest: rows of a group. text: as in `notes`.
+    many are changed; rows: how many are computed again, reached or read; None for what the kind does not count.
+    average, largest: rows of a group; None where there are none. text: as in `notes`.
     """
 
     kind: CostKind
@@ -135,8 +136,8 @@ class PlannedCost:
     changes: int
     groups: int | None
     rows: int | None
-    average: float
-    largest: int
+    average: float | None
+    largest: int | None
     text: str
 
 

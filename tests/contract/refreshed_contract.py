@@ -12,6 +12,7 @@ from sink_epochs import Epochs, rows
 from backfill_cli.contracts import ComparedDerived, Sink
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.model.derived import Derived
+from backfill_cli.model.reports import CostKind
 
 REFRESHED: dict[str, tuple[tuple[str, ...], str]] = {
     "IN": (("id",), "SELECT id, name FROM orders WHERE name IN (SELECT p.name FROM orders AS p WHERE p.id > 1)"),
@@ -159,6 +160,10 @@ class RefreshedContract:
         assert note.startswith("orders, copied: about ")
         if self.place == "rowid":  # exactly, of the file's metadata
             assert note.startswith("orders, copied: about 6 rows")
+            assert [one.rows for one in planned.costs] == [3, 3]
+        assert [(one.kind, one.table, one.text) for one in planned.costs] == [
+            (CostKind.READ_WHOLE, name, note) for name in ("orders", "copied")
+        ]
 
     def test_a_select_of_which_the_database_reads_other_tables_than_are_known_is_refused(
         self, sink: Sink, epochs: Epochs, monkeypatch: pytest.MonkeyPatch

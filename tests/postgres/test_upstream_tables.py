@@ -276,7 +276,18 @@ def test_a_table_that_does_not_exist_is_told_with_the_one_meant(db: Database, tm
         PlainJob(db, tmp_path, {"orders": ("id",)}, options={"slot": f"v_{db.name}"}).upstream.close()
     with pytest.raises(UsageError) as caught:
         PlainJob(db, tmp_path, {"Orders": ("id",), '"Order"': ("id",)})
-    assert str(caught.value.hint).endswith("""[[tables]] name = '"Orders"'""")
+    assert str(caught.value.hint).endswith(r'''[[tables]] name = "\"Orders\""''')
+
+
+def test_a_name_with_either_quote_is_told_as_a_string_of_toml(db: Database, tmp_path: Path) -> None:
+    """In single quotes it ended at the name's own."""
+    db("""CREATE SCHEMA "Sch"; CREATE TABLE "Sch"."Or'd" (id int PRIMARY KEY)""")
+    with pytest.raises(UsageError) as caught:
+        PlainJob(db, tmp_path, {"Sch.Or'd": ("id",)})
+    with typed(caught.value) as hint:
+        (name,) = hint.settings().values()
+        assert name == """"Sch"."Or'd\""""
+        PlainJob(db, tmp_path, {str(name): ("id",)}).upstream.close()
 
 
 SCHEMAS = "SELECT oid, pnnspid FROM pg_publication_namespace WHERE pnpubid = p.oid"

@@ -1,7 +1,6 @@
 """What a job is once the commands that wait to redefine it are taken: the next command, or run, follows them."""
 
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -10,10 +9,10 @@ from backfill_cli.catalog import Catalog, waits_first
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.job.derived import changed_config
-from backfill_cli.engine.job.select import present, require_as_now, require_same
+from backfill_cli.engine.job.select import present, require_as_now, require_same, staying
 from backfill_cli.errors import BackfillError, UsageError
 from backfill_cli.model.change import Change
-from backfill_cli.model.job import REDEFINES, Command, Verb
+from backfill_cli.model.job import REDEFINES, Verb
 
 
 def as_asked(name: str, catalog: Catalog) -> JobDefinition:
@@ -59,18 +58,12 @@ def _require_as_asked(job: JobDefinition, config: JobConfig, catalog: Catalog, l
             asked = replace(asked, config=config_after(asked, Change.read(one.payload)).stored())
     try:
         has_been_read = partial(catalog.change_logs.has_been_read, job.name)
-        require_same(asked, config, has_been_read, left=_staying(waiting))
+        require_same(asked, config, has_been_read, left=lambda: staying([*catalog.redefined(job.name), *waiting]))
     except UsageError as refused:
         if of_tables := [one for one in waiting if not one.derived]:  # no other command follows it
             raise waits_first(job.name, of_tables[0], live) from refused
         raise
     return asked
-
-
-def _staying(waiting: Iterable[Command]) -> set[str]:
-    """The derived tables that leave with these commands, and whose rows stay in the sink."""
-    changes = [Change.read(one.payload) for one in waiting if one.verb is Verb.REMOVE]
-    return {name for change in changes if not change.with_rows for name in change.derived}
 
 
 def before_waiting(job: JobDefinition, config: JobConfig, catalog: Catalog, live: bool) -> JobConfig:

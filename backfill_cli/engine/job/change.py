@@ -175,8 +175,10 @@ def adding_derived(
 def removing_derived(name: str, derived: Sequence[str], catalog: Catalog, with_rows: bool) -> Change:
     """Derived tables leave the job. Raises UsageError for one that another one reads."""
     change = Change("", derived=tuple(dict.fromkeys(derived)), with_rows=with_rows)
-    changed_config(as_asked(name, catalog), change)
-    return change
+    asked = as_asked(name, catalog)
+    changed_config(asked, change)
+    targets = {one.name: one.sink_name for one in from_stored(asked.config).derived}
+    return replace(change, targets=tuple(targets[one] for one in change.derived))
 
 
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:

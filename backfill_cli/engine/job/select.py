@@ -4,8 +4,9 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from backfill_cli.errors import (
 )
 from backfill_cli.folders import folder_of
 from backfill_cli.model.aside import Section, out
-from backfill_cli.model.job import OF_RUNS
+from backfill_cli.model.change import Change
+from backfill_cli.model.job import OF_RUNS, Command
 from backfill_cli.model.limit import Limit
 from backfill_cli.model.upstream import Pin
 from backfill_cli.strategies import Strategy
@@ -261,11 +263,25 @@ def require_as_now(job: JobDefinition, config: JobConfig, catalog: Catalog, live
     Raises Held where the config differs and a command waits that changes what the job is.
     """
     try:
-        require_same(job, config, lambda: catalog.change_logs.has_been_read(job.name))
+        has_been_read = partial(catalog.change_logs.has_been_read, job.name)
+        require_same(job, config, has_been_read, left=lambda: staying(catalog.redefined(job.name)))
     except UsageError as refused:
         if first := [one for one in catalog.job(job.name).waiting if one.verb in OF_RUNS]:
             raise waits_first(job.name, first[0], live) from refused
         raise
+
+
+def staying(commands: Iterable[Command]) -> dict[str, str]:
+    """By derived table that has left once these commands are taken, in order, the target where its rows stay."""
+    left = dict[str, str]()
+    for one in commands:
+        if one.derived:
+            change = Change.read(one.payload)
+            for name in change.derived:
+                left.pop(name, None)
+            if not change.with_rows:
+                left.update(zip(change.derived, change.targets, strict=False))
+    return left
 
 
 def require_same(
@@ -273,13 +289,13 @@ def require_same(
     config: JobConfig,
     has_read_changes: Callable[[], bool] = lambda: True,
     known: bool = True,
-    left: Collection[str] = (),
+    left: Callable[[], Mapping[str, str]] = dict,
 ) -> None:
     """The config leads to the same result as the job's own; spool and staged files are where the config says.
 
     has_read_changes: whether some change was decoded with the job's own config, see _HOW_WRITTEN. known: the
-    catalog has the job, not the sink alone. left: derived tables that have left the job, their rows not. Raises
-    UsageError with every difference.
+    catalog has the job, not the sink alone. left: by derived table that has left the job, where its rows stay.
+    Raises UsageError with every difference.
     """
     name, before = job.name, from_stored(job.config)
     had = before.fingerprint()
@@ -314,15 +330,15 @@ def require_same(
         both = [table.name for table in config.tables if table.name in had["tables"]]
         parts = [one.of_tables(both).fingerprint() for one in (before, config)] if both else [had, now]
         if not found_in(*({key: part for key, part in one.items() if key != "derived"} for one in parts)):
-            _refuse_others(name, had, config, known, left)
+            _refuse_others(name, had, config, known, left())
         raise _different(name, found, moved(had, now), known)
 
 
 def _refuse_others(
-    name: str, had: Mapping[str, Any], config: JobConfig, known: bool, left: Collection[str]
+    name: str, had: Mapping[str, Any], config: JobConfig, known: bool, left: Mapping[str, str]
 ) -> None:
     """Raises UsageError with the commands by which tables, and derived ones, join, change and leave, if there are
-    some. known: the catalog has the job. left: as of `require_same`."""
+    some. known: the catalog has the job. left: what `require_same` has."""
     now = config.fingerprint()
     tables, derived = had["tables"], had.get("derived", {})
     file = shlex.quote(config.file) if config.file else "job.toml"
@@ -340,7 +356,7 @@ def _refuse_others(
     if gone := [one for one in reversed(_by_reads(derived)) if one in (*out, *along)]:
         lines.append(f"remove {name}{named(gone)}")
     lines += [f"add {name} --table {shlex.quote(one)} --config {file}" for one in joins]
-    into = [one for one in more if one in left and one not in along]
+    into = [one for one in more if left.get(one) == wanted[one]["target"] and one not in along]
     if into:
         lines.append(f"add {name}{named(into)} --config {file} --into-existing")
     if come := [one for one in more if one not in (*along, *into)]:

@@ -1,6 +1,6 @@
 """What `plan` says that a commit of many changes costs, by how large the groups of a table are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.model.reports import CostKind, PlannedCost
@@ -66,6 +66,13 @@ def joined(table: str, reached: str, by: Sequence[str], sizes: Sizes) -> Planned
     rows = sizes.of_groups()
     told = f"reach about {rows:,} rows of {reached} (groups of {', '.join(by)}: {sizes}), {sizes.by}"
     return _cost(CostKind.REACHED, table, reached, by, sizes, told, rows=rows)
+
+
+def read_whole(rows: Mapping[str, int]) -> Iterator[PlannedCost]:
+    """Of a table that is refreshed in full. rows: of each table that it reads."""
+    text = f"{', '.join(rows)}: about {sum(rows.values()):,} rows, which each such commit reads"
+    for table, many in rows.items():
+        yield PlannedCost(CostKind.READ_WHOLE, table, table, (), 1, None, many, None, None, text)
 
 
 def _cost(

@@ -243,7 +243,7 @@ class SqlDerives(Derives, Generic[S]):
                 for one in found:
                     told = planned[one.derived.name]
                     notes = list(self._costs(there, one, derived, tables, not isinstance(kept[told.name], str)))
-                    texts = (note if isinstance(note, str) else note.text for note in notes)
+                    texts = dict.fromkeys(note if isinstance(note, str) else note.text for note in notes)
                     numbers = tuple(note for note in notes if not isinstance(note, str))
                     planned[told.name] = replace(told, notes=(*told.notes, *texts), costs=numbers)
         return tuple(planned[one.name] for one in derived)
@@ -281,9 +281,7 @@ class SqlDerives(Derives, Generic[S]):
         if one.refreshed:
             targets |= {each.name: self.target(each) for each in derived}
             held = [name for name in one.reads if self.tables(state).exists(targets[name])]
-            if held:
-                rows = sum(self.size(state, targets[name].sql) for name in held)
-                yield f"{', '.join(held)}: about {rows:,} rows, which each such commit reads"
+            yield from costs.read_whole({name: self.size(state, targets[name].sql) for name in held})
         for name, column in dict.fromkeys(joined_by(one)):
             if name in there and (statement := self.unindexed(state, there[name], column)):
                 what = f"{name}: no index begins with {column}, by which changes of what is joined find its rows"

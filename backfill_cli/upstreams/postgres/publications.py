@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from backfill_cli.contracts.refusals import in_toml
 from backfill_cli.errors import Hint, UsageError, in_config, joined, sql
 from backfill_cli.upstreams.postgres.client import Connection, row_of, rows_of
 from backfill_cli.upstreams.postgres.tables import KnownTable, PgTable
@@ -111,7 +112,9 @@ def missing(connection: Connection, publication: str, tables: Sequence[PgTable])
     if not via_root and any(table.kind == "p" for table in tables):
         wanted.append(sql(f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)"))
     listed = {(row["schemaname"], row["tablename"]): row for (row,) in rows}
-    apart = in_config(f'give the job a publication of its own: upstream.publication = "{_apart(publication)}"')
+    apart = in_config(
+        f"give the job a publication of its own: upstream.publication = {in_toml(_apart(publication))}"
+    )
     for table in tables:
         row = listed.get((table.schema, table.relation))
         # a publication that does not go by the root lists a partitioned table's partitions instead of it

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backfill_cli.contracts import TableSpec
+from backfill_cli.contracts.refusals import in_toml
 from backfill_cli.errors import START_OVER, UsageError, of_table, sql
 from backfill_cli.model.schema import schema_text
 from backfill_cli.model.units import nearest_first, spell_known
@@ -264,16 +265,12 @@ def _row(connection: Connection, name: str) -> Mapping[str, Any]:
         near = nearest_first(name, known)[0] if known else "public.orders"
         raise UsageError(
             f"table {name!r} does not exist{spell_known(name, known)}",
-            f"name it as in SQL, with its schema: [[tables]] name = {_in_toml(near)}",
+            f"name it as in SQL, with its schema: [[tables]] name = {in_toml(near)}",
         )
     if row["kind"] not in ("r", "p"):
         kind = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}.get(row["kind"], "not a table")
         raise UsageError(f"table {name!r} is {kind}: it has no change log", "name the tables it is built from")
     return row
-
-
-def _in_toml(text: str) -> str:
-    return f"'{text}'" if '"' in text else f'"{text}"'
 
 
 def _table(spec: TableSpec, row: Mapping[str, Any], columns: tuple[Column, ...]) -> PgTable:

@@ -155,7 +155,7 @@ def test_a_derived_table_joins_changes_and_leaves_a_job(s: Scene) -> None:
     with typed(s.refused("set", "--config", FILE)) as asked:
         (removes,) = asked.commands()
         assert removes == ["remove", "orders", "--derived", "total", "--derived", "by_name"]
-        assert "total, by_name; their rows in the sink stay requested" in typed_in(s, *removes)
+        assert "remove total, by_name requested; their rows in the sink stay; it takes" in typed_in(s, *removes)
         run(s)
     assert rows(s, "by_name") == [("a", 10), ("b", 20)], "they stay as they are"
     assert rows(s, "total") == [(7.5,)]
@@ -333,6 +333,16 @@ def test_one_that_left_comes_back_into_its_table(s: Scene) -> None:
     run(s)
     typed_in(s, "remove", "orders", "--derived", "by_name")
     run(s)
+    for words in (("set",), ("start", "--until", "caught-up")):
+        with typed(s.refused(*words, "--config", FILE)) as asked:
+            (comes,) = asked.commands()
+            assert comes[-1] == "--into-existing", "`add` would be refused without it"
+            typed_in(s, *comes)
+            run(s)
+        typed_in(s, "remove", "orders", "--derived", "by_name")
+        run(s)
+    says(s, BY_NAME + 'target = "elsewhere"\n')
+    assert "--into-existing" not in str(s.refused("set", "--config", FILE)), "whose that is, is not known"
     s.sql(s.sink, "INSERT INTO orders VALUES (4, 'c')")
     for section in (BY_NAME, IDS):  # with the columns that it had, and with others
         says(s, section)
