@@ -53,7 +53,7 @@ def unknown_job_of_an_empty_catalog(s: Scene) -> str:
 
 def catalog_damaged(s: Scene) -> str:
     whole = s.catalog.path.read_bytes()
-    s.catalog.path.write_bytes(whole[:12288] + bytes(b ^ 0xFF for b in whole[12288:]))
+    s.catalog.path.write_bytes(whole[:12288] + whole[12288:].translate(bytes(range(255, -1, -1))))
     hint = s.refused("status", "orders")
     moved = re.search(r"mv (\S+) (\S+);", hint)
     assert moved is not None
