@@ -226,3 +226,21 @@ class RefreshedContract:
         assert query("SELECT name FROM single") == [("a",)]
         sink.commit(replace(past(epochs.next(inserts=rows((2, "b"))), named), prev_epoch=held))
         assert query("SELECT name FROM named ORDER BY 1") == [("a",), ("b",)]
+
+    def test_a_name_alone_in_order_by_is_an_outputs_also_once_its_table_has_a_column_called_so(
+        self, sink: Sink, epochs: Epochs, query: Query
+    ) -> None:
+        derives = sink.extras.derives
+        assert derives is not None
+        sql = "SELECT o.id, 10 - o.id AS v FROM orders AS o ORDER BY v DESC, o.id LIMIT 2"
+        first = Derived("first", "first_two", ("id",), sql, "full")
+        derives.check("new", (first,), epochs.tables, {})
+        derives.prepare(epochs.job, (first,), epochs.tables)
+        sink.commit(past(epochs.next(inserts=rows((1, "a"), (2, "b"), (3, "c"))), first))
+        held = [(1, 9), (2, 8)]
+        assert query("SELECT id, v FROM first_two ORDER BY id") == held
+        gained = sql.replace("orders AS", "(SELECT id, name, id AS v FROM orders) AS")
+        assert sorted(query(gained)) == held
+        assert sorted(query(gained.replace("BY v", "BY o.v"))) == [(2, 8), (3, 7)], "that column has another order"
+        sink.commit(past(epochs.next(deletes=[1]), first))
+        assert query("SELECT id, v FROM first_two ORDER BY id") == [(2, 8), (3, 7)]

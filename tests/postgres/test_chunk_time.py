@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from hint_typed import typed
 from postgres import Server
@@ -47,6 +48,20 @@ def test_each_row_is_read_once_by_statements_that_end_in_time(db: Database) -> N
     upstream = source(db, "20ms")
     try:
         assert sorted(read(upstream)) == list(range(1, ROWS + 1))
+    finally:
+        upstream.close()
+
+
+def test_a_transaction_that_could_not_be_rolled_back_in_time_is_left_with_its_connection(db: Database) -> None:
+    upstream = source(db, "10s")
+    try:
+        upstream.pin()
+        held = upstream._alive()
+        held.execute("BEGIN")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            held.execute("SELECT 1 / 0")
+        assert len(read(upstream)) == ROWS
+        assert held.closed
     finally:
         upstream.close()
 

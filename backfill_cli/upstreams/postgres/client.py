@@ -102,6 +102,14 @@ def connected(dsn: str) -> Connection:
     return connection
 
 
+def is_lost(connection: Connection) -> bool:
+    """Whether no statement can be run on it: it is closed, or in a transaction that has failed."""
+    from psycopg.pq import TransactionStatus
+
+    failed = TransactionStatus.INERROR
+    return connection.closed or connection.broken or connection.info.transaction_status is failed
+
+
 @contextmanager
 def limited(connection: Connection, limit_ms: int) -> Iterator[Connection]:
     """The connection in a transaction whose statements may take so long each; for checks of `in_time`."""

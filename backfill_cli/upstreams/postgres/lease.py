@@ -26,6 +26,7 @@ from backfill_cli.upstreams.postgres.client import (
     backend,
     connected_alone,
     glance,
+    is_lost,
     lsn_text,
     row_of,
 )
@@ -77,8 +78,12 @@ class SlotLease(LogLease):
         return connected_alone(self._options.dsn)
 
     def _alive(self) -> Connection:
-        """The connection; a new one if it was lost."""
-        if "_connection" in self.__dict__ and (self._connection.closed or self._connection.broken):
+        """The connection; a new one if it was lost.
+
+        As it is for one in a transaction that has failed: `chunk_time` can end a ROLLBACK, too.
+        """
+        if "_connection" in self.__dict__ and is_lost(self._connection):
+            self._connection.close()
             del self.__dict__["_connection"]
         return self._connection
 
