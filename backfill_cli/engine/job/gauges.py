@@ -76,15 +76,20 @@ def minutes_of_day() -> float:
 
 
 def lag_s(job: str, catalog: Catalog) -> float:
-    """Seconds that the other job's sink is behind; without a runner, since it last looked. Raises Transient."""
+    """Seconds that the other job's sink is behind; without a runner, since it last looked. Raises Transient.
+
+    A commit that the upstream has not finished is no work that a hold would leave to the other job.
+    """
     row = catalog.job(job)
     told = row.progress
     if row.state is JobState.DONE:
         return 0.0
     if told is None or told.looked_ms is None:
         raise Unanswered(f"job {job!r} has not looked at its upstream yet")
-    since_ms = told.looked_ms if told.oldest_ms is None else told.oldest_ms
-    return 0.0 if told.oldest_ms is None and row.live else max(0, wall_clock_ms() - since_ms) / 1000
+    has_all = told.incomplete is not None and told.pending_epochs == 1
+    oldest_ms = None if has_all else told.oldest_ms
+    since_ms = told.looked_ms if oldest_ms is None else oldest_ms
+    return 0.0 if oldest_ms is None and row.live else max(0, wall_clock_ms() - since_ms) / 1000
 
 
 def asked_once(config: JobConfig, catalog: Catalog) -> list[tuple[GuardSection, Reading | str]]:

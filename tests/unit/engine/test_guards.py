@@ -5,15 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from backfill_cli.catalog import wall_clock_ms
 from backfill_cli.contracts import Unanswered
 from backfill_cli.engine.job import gauges
 from backfill_cli.engine.loop.guards import Asked, Guards
 from backfill_cli.errors import Transient
 from backfill_cli.model.guard import Guard, Level, Limited, Order
-from backfill_cli.model.job import Command, Control, Hold, Verb, apply_command
+from backfill_cli.model.job import Command, Control, Hold, JobState, Verb, apply_command
+from backfill_cli.model.upstream import Incomplete
 
 RULE = Limited("load", 10.0, 0.8, "{:g}".format)
 
@@ -180,3 +184,19 @@ def test_the_load_and_the_time_of_day_are_numbers() -> None:
     assert gauges.load() >= 0
     assert 0 <= gauges.minutes_of_day() < 1440
     assert RULE.judged(9.0).level is Level.BETWEEN
+
+
+def test_the_lag_of_a_job_that_waits_for_its_upstream_alone_holds_no_other_job() -> None:
+    newest, now_ms = Incomplete("tx", 5, ("tiny",), 700), wall_clock_ms()
+
+    def lag_s(pending: int, incomplete: Incomplete | None, oldest_ms: int | None) -> float:
+        told = SimpleNamespace(
+            looked_ms=now_ms, oldest_ms=oldest_ms, pending_epochs=pending, incomplete=incomplete
+        )
+        row = SimpleNamespace(state=JobState.RUNNING, live=True, progress=told)
+        store: Any = SimpleNamespace(job=lambda _: row)
+        return gauges.lag_s("orders", store)
+
+    assert (lag_s(0, None, None), lag_s(1, newest, 700)) == (0, 0)
+    assert lag_s(2, newest, 600) == pytest.approx((now_ms - 600) / 1000, rel=0.1)
+    assert lag_s(1, None, 600) > 0
