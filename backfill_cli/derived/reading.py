@@ -917,9 +917,9 @@ _WRITTEN = {
 """How a join that only looks for rows is written as one that is taken."""
 
 
-def or_refreshed(hint: str, engine: Engine) -> str:
-    """The hint, and the option by which a SELECT of no known reach is taken."""
-    return f'{hint}; or set derived.refresh = "full"' if engine.refreshes else hint
+def or_refreshed(instead: str, engine: Engine) -> str:
+    """What to write instead, and the option by which a SELECT of no known reach is taken."""
+    return f'{instead}; or set derived.refresh = "full"' if engine.refreshes else instead
 
 
 def refusal(name: str, what: str, hint: Hint | str) -> UsageError:
