@@ -1,13 +1,14 @@
 """Every test of a run is given to one process, its file whole, and first to the process that has its servers."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shares import BROKER, OTHER, SPARK, WISHES, Shares, _kinds, kinds_of
+from shares import BROKER, LONGEST, OTHER, SPARK, WISHES, Shares, _kinds, kinds_of
 
 
 class Process:
@@ -73,3 +74,17 @@ def test_each_test_runs_once_in_one_process_with_its_file(
     for node in nodes:
         ran = [tests[index].split("::")[0] for index in node.given]
         assert all(ran.count(file) == sum(test.startswith(f"{file}::") for test in tests) for file in set(ran))
+
+
+def test_the_longest_file_is_there_and_is_begun_before_the_others(tmp_path: Path) -> None:
+    assert (Path(__file__).parents[1] / LONGEST).exists()
+    told = tmp_path / "told" / "kinds.json"
+    told.parent.mkdir()
+    told.write_text(json.dumps({"a.py": OTHER, LONGEST: OTHER}))
+    option = SimpleNamespace(loadscopereorder=False)
+    config: Any = SimpleNamespace(stash={_kinds: told}, option=option, getvalue=lambda _: ["popen"])
+    shares, node = Shares(config), Process("gw0")
+    shares.add_node(node)  # type: ignore[arg-type]
+    shares.add_node_collection(node, ["a.py::test", f"{LONGEST}::test"])  # type: ignore[arg-type]
+    shares.schedule()
+    assert node.given[0] == 1
