@@ -127,7 +127,7 @@ def open_session(
     _require_ours(conf)
     if remote is not None:
         return _connect(remote, {**ALWAYS, **EXPRESSIONS, **conf})
-    unseen = {} if any(conf.get(name) == "true" for name in SEEN) else UNSEEN
+    unseen = {} if any(conf.get(name, "").strip().lower() == "true" for name in SEEN) else UNSEEN
     return _launch(master, session_settings(formats, {**_settings(master), **unseen, **conf}))
 
 

@@ -42,7 +42,7 @@ def test_a_delta_tables_log_is_read_by_as_many_tasks_as_cores(master: str, tasks
     [
         ({}, "1000"),
         ({"spark.ui.enabled": "true"}, None),
-        ({"spark.eventLog.enabled": "true"}, None),
+        ({"spark.eventLog.enabled": "TRUE"}, None),
         ({"spark.sql.maxPlanStringLength": "7"}, "7"),
     ],
 )
