@@ -217,6 +217,7 @@ def _of_batch(make: "Callable[[Any], Iterator[pa.RecordBatch]]", batch: Any) -> 
     if batch.num_rows:
         with raising_in_worker(), _no_collections():
             yield from make(batch)
+    forget_zips()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from backfill_cli.model.secret_forms import SECRET_NAME, SIGNATURE
 from backfill_cli.spark import class_data, driver
 from backfill_cli.spark.api import load
 from backfill_cli.spark.java import find_java
-from backfill_cli.spark.table_formats import session_settings
+from backfill_cli.spark.table_formats import GROUPS, session_settings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -209,6 +209,7 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
         SparkContext._ensure_initialized(gateway=driver.start(conf))
         context = SparkContext(conf=SparkConf().setAll(list(conf.items())))
         _require_parallelism(context)
+        _leave_to_java(context)
         # PySpark itself heeds this setting only if it is started by spark-submit.
         if not master.startswith("local") and (python := context.getConf().get(PYTHON)) is not None:
             context.pythonExec = python
@@ -225,6 +226,18 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     if kept is not None and not kept.exists():
         atexit.register(class_data.make_in_background)
     return session
+
+
+def _leave_to_java(context: "SparkContext") -> None:
+    """Neither this process nor Spark's Python workers look for modules in the jars of `table_formats`.
+
+    PySpark puts what it downloaded before all else on Python's path. Each process then reads the directories of
+    these jars, of 30,000 files, as it first imports a module, and a worker again for each task that imports one.
+    """
+    includes = context._python_includes or []
+    ours = {name for name in includes if name.endswith(".jar") and name.startswith(GROUPS)}
+    context._python_includes = [name for name in includes if name not in ours]
+    sys.path[:] = [path for path in sys.path if os.path.basename(path) not in ours]
 
 
 def _require_parallelism(context: "SparkContext") -> None:

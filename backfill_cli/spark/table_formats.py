@@ -64,6 +64,16 @@ FORMATS = {
     ),
 }
 
+GROUPS = tuple(
+    {
+        f"{one.split(':')[0]}_"
+        for needed in FORMATS.values()
+        for told in needed.packages.values()
+        for one in told.split(",")
+    }
+)
+"""How the files begin that Spark makes of what it downloads for these."""
+
 IN_SPARK = (
     "com.fasterxml.jackson.core:*",
     "com.fasterxml.jackson.datatype:*",
