@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import hint_run
 import pytest
+import turns
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -53,12 +54,13 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(JAVA))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="run the tests marked `long` too")
+    parser.addoption("--all", action="store_true", help="run the tests marked `long` too, and all `in_turn`")
     parser.addoption("--quick", action="store_true", help="leave out what needs Spark, a broker, or seconds")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes minutes; run with --all")
+    config.addinivalue_line("markers", "in_turn(kind): of those of a kind one runs, see turns.py; with --all each")
     config.addinivalue_line("markers", "seconds: takes seconds; left out with --quick")
     # A deadline an example would fail tests on a busy machine and find nothing.
     # The rules are seen to fail with 25 examples (scripts/mutate); each run draws others.
@@ -77,6 +79,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(skipped)
+        now = turns.turn()
+        later = pytest.mark.skip(reason=f"not in turn {now}: run with --all, or {turns.TURN}")
+        for item in turns.out_of_turn((one for one in items if not one.get_closest_marker("long")), now):
+            item.add_marker(later)
 
 
 def _copy_catalogs() -> None:

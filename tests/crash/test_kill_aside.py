@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from .test_kill import backfill
 
@@ -52,6 +53,7 @@ def killed(folder: Path, failpoint: str, *words: str) -> None:
     assert run.returncode == -signal.SIGKILL, f"{failpoint}: {run.stderr}"
 
 
+@pytest.mark.in_turn("files into DuckDB under kills")
 def test_deaths_while_a_table_is_set_aside_and_put_back(tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(CONFIG)
     write(tmp_path, "a", range(4_000))

@@ -34,6 +34,7 @@ def sweep(folder: Path, up_to: str) -> None:
             path.unlink()
 
 
+@pytest.mark.in_turn("files into DuckDB under kills")
 def test_deaths_at_every_point_of_the_taking_and_a_landing_zone_that_is_swept(tmp_path: Path) -> None:
     expected = upstream(tmp_path)
     chain(tmp_path)

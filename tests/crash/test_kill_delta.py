@@ -15,6 +15,7 @@ from typing import Any
 
 import kept_python
 import pyarrow as pa
+import pytest
 from delta_world import HandWritten
 from deltalake import DeltaTable, write_deltalake
 
@@ -114,6 +115,7 @@ def by_note(folder: Path) -> dict[str | None, tuple[int, int | None]]:
     return found
 
 
+@pytest.mark.in_turn("a lake's tables under kills")
 def test_three_deaths_and_tables_that_change_all_the_while(tmp_path: Path) -> None:
     source = Source(tmp_path / "source")
     source.change(50)

@@ -13,6 +13,7 @@ import kept_python
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 KILLS = (
     *("sink-before-commit", "recovery-committed", "sink-before-close"),
@@ -82,6 +83,7 @@ def query(folder: Path, sql: str) -> list[tuple[Any, ...]]:
         return db.execute(sql).fetchall()
 
 
+@pytest.mark.in_turn("files into DuckDB under kills")
 def test_a_fill_killed_between_and_inside_its_ranges_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "snapshot").mkdir()
     (tmp_path / "changes").mkdir()

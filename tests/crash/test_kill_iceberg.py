@@ -98,6 +98,7 @@ def writer(spark: "SparkSession", tmp_path: Path) -> "SparkSession":
     return session
 
 
+@pytest.mark.in_turn("a lake's tables under kills")
 def test_a_job_killed_at_four_points_and_forgotten_by_its_catalog_ends_with_the_upstreams_rows(
     writer: "SparkSession", tmp_path: Path
 ) -> None:

@@ -268,6 +268,7 @@ def looked(seen: Seen, looks: int) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.in_turn("derived tables under pgbench")
 @pytest.mark.parametrize("sink", SINKS)
 def test_under_pgbench_and_kills_a_derived_table_is_its_select_at_every_look(
     server: Server, tmp_path: Path, sink: str

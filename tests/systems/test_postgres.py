@@ -151,6 +151,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
             server.stop()
 
 
+@pytest.mark.in_turn("a job under pgbench")
 def test_case_19_under_pgbench_with_kills_a_pause_and_a_crash_of_the_database(shop: Shop) -> None:
     with shop.busy():
         with shop.began("start", "--config", "job.toml") as runner:
@@ -201,6 +202,7 @@ def most_held(shop: Shop, holds: Callable[[dict[str, Any]], bool]) -> int:
     return most
 
 
+@pytest.mark.in_turn("a job under pgbench")
 def test_chain_holds_back_no_more_than_an_epoch_through_a_snapshot_a_kill_and_a_pause(shop: Shop) -> None:
     shop.configured(('name = "orders"', 'name = "orders"\nstrategy = "chain"'))
     with shop.busy():
