@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from backfill_cli.errors import Fatal, SparkEnded, Transient, UsageError, in_config, shell
 from backfill_cli.model.secret_forms import SECRET_NAME, SIGNATURE
-from backfill_cli.spark import class_data, driver
+from backfill_cli.spark import beside, class_data, driver
 from backfill_cli.spark.api import load
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import GROUPS, session_settings
@@ -71,6 +71,9 @@ SETTINGS = {
     # Searching for unneeded parts of nested columns took half of the optimizer's time; all parts are needed.
     "spark.sql.optimizer.expression.nestedPruning.enabled": "false",
     "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
+    # What is known of columns was derived again for each combination of those that are computed from one: of a log
+    # of 17 columns in JSON, half a minute now and then. It finds filters for joins of users, see `lake.derived`.
+    beside.PROPAGATES: "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Listing many change files in a Spark job took ten times as long as in the driver.
