@@ -8,6 +8,7 @@ from postgres import Server
 from postgres_database import database
 
 CASES = 200
+"""So many of each kind: 400 of the 5,000 that each run has (tests/unit/derived/test_derived_oracle.py)."""
 WORLDS = CASES // VIEWS
 
 

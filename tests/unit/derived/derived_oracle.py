@@ -21,7 +21,7 @@ from backfill_cli.sinks.postgres.dialect import POSTGRES
 from backfill_cli.sinks.sql.transition import TransitionTable
 from backfill_cli.sinks.sql.upkeep import Kept, Upkeep, added_to, can_take, create_partials
 
-VIEWS, EPOCHS = 10, (1, 2, 2)
+VIEWS, EPOCHS = 10, (1, 1, 2)
 """SELECTs in a world, and how many epochs it can have."""
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ ELSEWHERE = (
 """Help of options, functions of a shell, the name of an attached file: none stands beside a user's columns."""
 
 
+@cache
 def trees() -> list[tuple[str, ast.Module]]:
     return [(str(path.relative_to(PACKAGE)), ast.parse(path.read_text())) for path in PACKAGE.rglob("*.py")]
 
