@@ -187,6 +187,7 @@ class Reader:
         self.derived, self.bases, self.engine = derived, bases, engine
         self.text = derived.sql
         self.splices: list[tuple[int, int, str]] = []
+        self.trees: dict[tuple[int, int], exp.Expr] = {}
 
     def refuse(self, what: str, hint: str) -> NoReturn:
         raise refusal(self.derived.name, what, hint)
@@ -291,9 +292,15 @@ class Reader:
             yield start
             start = self.closing.get(start, start) + 1
 
-    def _tree(self, start: int, end: int, before: str = "") -> exp.Expr:
+    def _tree(self, start: int, end: int) -> exp.Expr:
+        """Of these tokens; whoever would change it changes a copy."""
+        if (start, end) not in self.trees:
+            self.trees[start, end] = self._parsed(self.piece(start, end))
+        return self.trees[start, end]
+
+    def _parsed(self, text: str) -> exp.Expr:
         try:
-            found = sqlglot.parse_one(before + self.piece(start, end), dialect=self.engine.dialect)
+            found = sqlglot.parse_one(text, dialect=self.engine.dialect)
         except RecursionError:
             self.refuse("its SQL has brackets within brackets, too many to be read", "leave out some brackets")
         except SqlglotError as exc:
