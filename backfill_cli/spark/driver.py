@@ -107,6 +107,11 @@ def end(timeout_s: float) -> None:
             gateway.proc.wait(timeout=timeout_s)
 
 
+def forget_ended() -> None:
+    """Drivers that have ended by now are no cause of what fails from now on."""
+    _started[:] = [one for one in _started if one.proc is None or one.proc.poll() is None]
+
+
 def ended(wait_s: float = 0.0) -> SparkEnded | None:
     """The error for a driver of this process that has ended by itself; None if all still run after `wait_s`."""
     for gateway in _started:

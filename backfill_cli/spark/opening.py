@@ -39,7 +39,9 @@ class Opening:
         self._closed = False
         self._has = threading.local()  # session: whether it is the thread's active one
         self._ours = not _is_there()
-        if not self._ours:
+        if self._ours:
+            driver.forget_ended()  # those of the jobs that this process ran before
+        else:
             self._open()
 
     def begin(self) -> None:

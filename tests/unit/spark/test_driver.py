@@ -14,8 +14,8 @@ from hint_typed import typed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_cli.errors import Fatal, Held, SparkEnded, Transient, command
-from backfill_cli.spark import driver
+from backfill_cli.errors import Fatal, Held, SparkEnded, Transient, UsageError, command
+from backfill_cli.spark import driver, opening
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import session_settings
 
@@ -86,6 +86,18 @@ def java(monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]
         monkeypatch.setattr(driver, "last_words", lambda: "")
         yield process
         process.kill()
+
+
+def test_a_driver_that_ended_before_a_job_began_is_no_cause_of_its_failure(
+    java: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_is_there", lambda: False)
+    java.kill()
+    java.wait()
+    of_this_job = opening.Opening(lambda: pytest.fail("nobody needs it"))
+    with pytest.raises(UsageError, match="of this job alone"), driver.explained(command("resume orders")):
+        raise UsageError("of this job alone", "correct it")
+    of_this_job.close()
 
 
 def test_a_driver_that_runs_or_was_started_by_another_process_has_not_ended(
