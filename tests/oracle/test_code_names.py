@@ -21,11 +21,11 @@ from backfill_cli.catalog import Catalog
 from backfill_cli.config import from_stored, load
 from backfill_cli.contracts import Source
 from backfill_cli.engine.loop.run import start
-from backfill_cli.engine.verify.fix import fix, would_fix
+from backfill_cli.engine.verify.fix import fix
 from backfill_cli.errors import UsageError
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
 from backfill_cli.model.upstream import Pin
-from backfill_cli.model.verify import Asked
+from backfill_cli.model.verify import Asked, VerifyReport
 from oracle.jobs import loaded, reads_of, spooled
 from oracle.lake_writers import FEED, Folder
 
@@ -276,7 +276,7 @@ def test_a_lake_table_of_our_names_is_compared_and_made_equal(spark: "SparkSessi
     held.delete(f'"{value}" = 1000')
     held.update({f'"{value}"': "5"}, predicate=f'"{value}" = 2000')
     write_deltalake(str(tmp_path / "t"), arrow(table, [table.moved(3)]), mode="append")
-    (found,) = would_fix("names", catalog, Asked(), lambda *_: None).tables
-    assert (found.missing, found.extra, found.changed) == (1, 1, 1)
-    fix("names", catalog, Asked(), lambda *_: None, lambda *_: None)
+    found = list[VerifyReport]()
+    fix("names", catalog, Asked(), lambda *_: None, found.append)
+    assert [(one.missing, one.extra, one.changed) for one in found[0].tables] == [(1, 1, 1)]
     assert table.ordered(of_delta(tmp_path, "t")) == table.ordered(table.snapshot())

@@ -82,7 +82,8 @@ def test_a_table_that_workers_read_without_spark_is_exact(
         ("delta", "its library", "day", "every sink"),
         ("iceberg", "its library", "s", "databases"),
         pytest.param("iceberg", "its library", "s", "every sink", marks=pytest.mark.long),
-        ("delta", "Spark", "s", "databases"),
+        # What Spark writes of all that Delta has is in formats/test_delta_hostile.py, too.
+        pytest.param("delta", "Spark", "s", "databases", marks=pytest.mark.long),
         ("iceberg", "Spark", "i", "databases"),
     ],
 )
