@@ -26,24 +26,6 @@ PAIRS = Derived(
 ITEMS = Derived("by_item", "by_item", ("item",), "SELECT item, count(*) AS n FROM pairs GROUP BY item")
 
 
-OF_ANY_LAKE = (
-    "test_a_fill_is_tried_and_leaves_nothing",
-    "test_a_group_inside_from_is_kept",
-    "test_a_table_that_others_make_before_the_fill_is_not_taken",
-    "test_another_select_takes_the_place_of_the_old_one_in_one_commit_with_other_types_and_those_that_read_it",
-    "test_a_key_that_stands_twice_is_named_as_it_is_filled_and_later",
-    "test_a_table_that_is_set_aside_is_still_read",
-    "test_one_row_is_read_by_others",
-    "test_rows_that_the_engine_cannot_compute_refuse_the_commit_and_nothing_of_it_stays",
-    "test_verify_tells_of_one_that_somebody_dropped_and_the_next_commit_fills_it",
-    "test_verify_tells_what_differs_from_its_select_and_a_renewed_one_is_filled_anew",
-)
-"""What no format takes part in but by reading and replacing rows, which the other tests see, too.
-
-Other columns in the place of the old ones, which only Delta has, are in what takes a table with rows over.
-"""
-
-
 def derives_of(sink: Sink) -> Derives:
     assert sink.extras.derives is not None
     return sink.extras.derives

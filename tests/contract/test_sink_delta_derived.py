@@ -1,20 +1,16 @@
-"""Derived tables in the Delta sink: their contract.
-
-What no format takes part in is seen in Iceberg each time, for half of the CPU, and here with `--all`.
-"""
+"""Derived tables in the Delta sink: their contract."""
 
 import re
 import shutil
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from delta_sink import epochs, lake, opened, sink
 from deltalake import DeltaTable
 from derived_contract import Query
-from lake_derived_contract import OF_ANY_LAKE, LakeDerivedContract
+from lake_derived_contract import LakeDerivedContract
 from lake_query import ran
 
 from backfill_cli.contracts import Sink
@@ -25,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["epochs", "lake", "sink"]
 
 
+@pytest.mark.in_turn()
 class TestDeltaDerived(LakeDerivedContract):
     @pytest.fixture
     def query(self, lake: Path, spark: "SparkSession") -> Query:
@@ -62,15 +59,3 @@ class TestDeltaDerived(LakeDerivedContract):
             DeltaTable(str(lake / name)).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
         return vacuumed
-
-
-def _long(test: Callable[..., None]) -> Callable[..., None]:
-    @wraps(test)
-    def run(*args: Any, **fixtures: Any) -> None:
-        test(*args, **fixtures)
-
-    return pytest.mark.long(run)
-
-
-for _name in OF_ANY_LAKE:
-    setattr(TestDeltaDerived, _name, _long(getattr(LakeDerivedContract, _name)))

@@ -76,6 +76,7 @@ def test_a_table_that_workers_read_without_spark_is_exact(
     assert all(taken)
 
 
+@pytest.mark.in_turn("histories of partitioned tables")
 @pytest.mark.parametrize(
     ("form", "writer", "partitions", "sinks"),
     [
@@ -83,7 +84,7 @@ def test_a_table_that_workers_read_without_spark_is_exact(
         ("iceberg", "its library", "s", "databases"),
         pytest.param("iceberg", "its library", "s", "every sink", marks=pytest.mark.long),
         # What Spark writes of all that Delta has is in formats/test_delta_hostile.py, too.
-        pytest.param("delta", "Spark", "s", "databases", marks=pytest.mark.long),
+        ("delta", "Spark", "s", "databases"),
         ("iceberg", "Spark", "i", "databases"),
     ],
 )
