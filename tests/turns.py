@@ -1,6 +1,6 @@
 """Which of several tests of a kind runs this time: one a run, another one after the next commit.
 
-They are marked `in_turn(kind)`, or `in_turn()` where those of one name are of a kind: the same story of another
+They are marked `in_turn(kind)`, or `in_turn` where those of one name are of a kind: the same story of another
 system, another server, another place of a death. A run of all would take longer than people wait for. `--all` runs
 each. BACKFILL_TURN is whose turn it is, a number; otherwise that of the commits.
 """

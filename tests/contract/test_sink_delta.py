@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["epochs", "lake", "sink"]
 
 
-@pytest.mark.in_turn()
+@pytest.mark.in_turn
 class TestDeltaSink(SinkContract):
     @pytest.fixture
     def sink(self, tmp_path: Path, spark: "SparkSession") -> DeltaSink:

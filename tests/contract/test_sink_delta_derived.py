@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["epochs", "lake", "sink"]
 
 
-@pytest.mark.in_turn()
+@pytest.mark.in_turn
 class TestDeltaDerived(LakeDerivedContract):
     @pytest.fixture
     def query(self, lake: Path, spark: "SparkSession") -> Query:

@@ -91,7 +91,7 @@ def with_rows(commit: EpochCommit, count: int) -> Staged:
     return replace(told, tables={name: replace(one, rows=count) for name, one in told.tables.items()})
 
 
-@pytest.mark.in_turn()
+@pytest.mark.in_turn
 class TestIcebergSink(SinkContract):
     @pytest.fixture
     def lake(self, tmp_path: Path) -> Path:

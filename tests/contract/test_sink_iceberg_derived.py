@@ -50,7 +50,7 @@ def epochs(sink: IcebergSink, tmp_path: Path) -> Epochs:
     return made
 
 
-@pytest.mark.in_turn()
+@pytest.mark.in_turn
 class TestIcebergDerived(LakeDerivedContract):
     @pytest.fixture
     def query(self, lake: Path, spark: "SparkSession") -> Query:

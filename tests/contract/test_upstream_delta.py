@@ -57,7 +57,7 @@ def opened(path: Path, **options: Any) -> Source:
     return connector.open(told, [TableSpec(TABLE, ("id",))])
 
 
-@pytest.mark.in_turn()
+@pytest.mark.in_turn
 class TestDelta(UpstreamContract):
     keeps_order_in_an_epoch = False
 

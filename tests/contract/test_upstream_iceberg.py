@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["world"]
 
 
-@pytest.mark.in_turn()
+@pytest.mark.in_turn
 class TestIceberg(UpstreamContract):
     keeps_order_in_an_epoch = False
 
