@@ -117,6 +117,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     duckdb_shared.share(folder.getbasetemp().resolve())
 
 
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"in turn: {'all' if config.getoption('--all') else turns.turn()}"
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: "WorkerController") -> None:
     import shares

@@ -1,5 +1,8 @@
 """Of the tests of a kind one runs at a time, and each in its turn."""
 
+import subprocess
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,10 +42,14 @@ def test_a_test_that_is_alone_of_its_kind_has_every_turn() -> None:
     assert out_of_turn([item("a1", "a")], 3) == []
 
 
-def test_the_turn_is_that_of_the_commits_or_as_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_turn_is_as_told_or_that_of_the_commit_or_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TURN, "41")
     assert turn() == 41
+    monkeypatch.setenv(TURN, "forty")
+    with pytest.raises(pytest.UsageError, match="'forty': not a number"):
+        turn()
     monkeypatch.delenv(TURN)
-    assert turn() > 0
+    head = subprocess.run(("git", "rev-parse", "HEAD"), cwd=Path(__file__).parent, capture_output=True, text=True)
+    assert not head.stdout or f"{turn():08x}" == head.stdout[:8]
     monkeypatch.setenv("PATH", "")
-    assert turn() == 0
+    assert turn() == int(time.time() // 86_400)

@@ -21,7 +21,7 @@ from backfill_cli.model.reports import PlannedDerived
 from backfill_cli.model.schema import Columns, columns_of, names_of, same_type, shown
 from backfill_cli.model.verify import DifferentRow
 from backfill_cli.spark.api import DataFrame, F, SparkSession
-from backfill_cli.spark.beside import PROPAGATES, session_beside
+from backfill_cli.spark.beside import session_beside
 from backfill_cli.spark.names import backticked, quoted
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class LakeDerives(Derives):
     def spark(self) -> SparkSession:
         """A session of its own: views and settings affect nothing else."""
         made = session_beside(self._lake.session())
-        for name, value in {**SETTINGS, PROPAGATES: "true"}.items():  # SELECTs of users, with joins and filters
+        for name, value in SETTINGS.items():
             made.conf.set(name, value)
         return made
 

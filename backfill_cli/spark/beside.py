@@ -10,9 +10,6 @@ CATALOG = "spark.sql.catalog."
 _clones: list[SparkSession] = []
 """Each holds a connection, which would keep the process from exiting."""
 
-PROPAGATES = "spark.sql.constraintPropagation.enabled"
-"""Whether Spark derives filters of one side of a join from the other's."""
-
 
 def session_beside(session: SparkSession) -> SparkSession:
     """A separate session in the same application; over Spark Connect, a clone of it on the server."""

@@ -127,6 +127,8 @@ class Opening:
             end_clones()
             if driver.ended() is None:
                 session.stop()
+            else:
+                _forget_session()
 
 
 def _is_there() -> bool:
@@ -136,6 +138,18 @@ def _is_there() -> bool:
     from pyspark.sql import SparkSession as Session
 
     return Session.getActiveSession() is not None
+
+
+def _forget_session() -> None:
+    """PySpark has no session: the next one has a Java of its own, where this one's was killed."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession as Session
+
+    if (context := SparkContext._active_spark_context) is not None:
+        context._jsc = None  # which it would call
+        context.stop()
+    SparkContext._gateway = SparkContext._jvm = None
+    Session._instantiatedSession = None
 
 
 def _make_active(session: SparkSession) -> None:

@@ -11,7 +11,7 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from backfill_cli.errors import Fatal, SparkEnded, Transient, UsageError, in_config, shell
 from backfill_cli.model.secret_forms import SECRET_NAME, SIGNATURE
-from backfill_cli.spark import beside, class_data, driver
+from backfill_cli.spark import class_data, driver
 from backfill_cli.spark.api import load
 from backfill_cli.spark.java import find_java
 from backfill_cli.spark.table_formats import GROUPS, session_settings
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PARALLELISM = "spark.default.parallelism"
 PYTHON = "spark.pyspark.python"
+PROPAGATES = "spark.sql.constraintPropagation.enabled"
 """Which Python the executors run; without it the environment's PYSPARK_PYTHON."""
 ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
@@ -71,9 +72,6 @@ SETTINGS = {
     # Searching for unneeded parts of nested columns took half of the optimizer's time; all parts are needed.
     "spark.sql.optimizer.expression.nestedPruning.enabled": "false",
     "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
-    # What is known of columns was derived again for each combination of those that are computed from one: of a log
-    # of 17 columns in JSON, half a minute now and then. It finds filters for joins of users, see `lake.derived`.
-    beside.PROPAGATES: "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Listing many change files in a Spark job took ten times as long as in the driver.
@@ -226,9 +224,20 @@ def _launch(master: str, settings: Mapping[str, str]) -> "SparkSession":
     except Py4JJavaError as error:  # the cluster refused it, or fell silent, after a minute
         raise Fatal(f"Spark did not start on {master}\n{driver.last_words()}", driver.CORRECT) from error
     _require_valid(session)
+    _plan_quickly(session, context.getConf().contains)
     if kept is not None and not kept.exists():
         atexit.register(class_data.make_in_background)
     return session
+
+
+def _plan_quickly(session: "SparkSession", said: Callable[[str], bool]) -> None:
+    """What is known of a column is not derived again for each that is computed from it, unless that is asked for.
+
+    Of a log of 17 columns in JSON it took half a minute, now and then. In sessions beside this one it finds
+    filters for joins of users: they keep Spark's value.
+    """
+    if not said(PROPAGATES):
+        session.conf.set(PROPAGATES, "false")
 
 
 def _leave_to_java(context: "SparkContext") -> None:

@@ -50,8 +50,8 @@ rate = 1000
 master = "local[2]"
 """
 
-POINTS = ("sink-after-table", "after-prepare:2", "derived-after-commit")
-"""Before a derived table's commit: test_kill_iceberg.py; both, of each of two tables: lake_derived_contract.py."""
+POINTS = ("sink-after-table", "after-prepare:2", "derived-before-commit", "derived-after-commit")
+"""Both, of each of two derived tables: lake_derived_contract.py."""
 
 
 class Source:

@@ -105,6 +105,7 @@ def found_with(tmp_path: Path, defaults: dict[str, str]) -> dict[str, object]:
 
 
 @pytest.mark.timeout(500)
+@pytest.mark.in_turn("a process and its Spark")
 def test_hostile_defaults_change_no_result(spark: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "parquet").mkdir()
     columns = {

@@ -14,7 +14,7 @@ from hint_typed import typed
 from backfill_cli.errors import Transient, UsageError
 from backfill_cli.sinks.delta import DeltaOptions, connector
 from backfill_cli.spark import driver
-from backfill_cli.spark.session import _cause, _settings, open_session
+from backfill_cli.spark.session import PROPAGATES, _cause, _plan_quickly, _settings, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +83,14 @@ def test_what_is_known_of_columns_is_not_derived_for_all_that_are_computed_of_on
     lake.use(lambda: spark)
     assert lake.extras.derives is not None
     assert (filters(spark), filters(lake.extras.derives.spark)) == (1, 2)
+
+    before = spark.conf.get(PROPAGATES)
+    spark.conf.set(PROPAGATES, "true")
+    try:
+        _plan_quickly(spark, {PROPAGATES: "true"}.__contains__)
+        assert spark.conf.get(PROPAGATES) == "true", "[spark.conf] and spark-defaults.conf say otherwise"
+    finally:
+        spark.conf.set(PROPAGATES, before)
 
 
 def test_a_second_call_gives_the_session_that_is_there(spark: "SparkSession") -> None:
