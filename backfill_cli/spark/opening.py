@@ -84,7 +84,10 @@ class Opening:
         return STARTING if self._opened() is None else None
 
     def get(self, tell: Callable[[str], None]) -> SparkSession:
-        """The session, once it is open. Raises what `opens` raised. tell: is called if it has to be waited for, and once it is there."""
+        """The session, once it is open. Raises what `opens` raised.
+
+        tell: is called if it has to be waited for, and once it is there.
+        """
         told = False
         while (session := self._opened()) is None:
             self.begin()
@@ -152,7 +155,6 @@ def _forget_session() -> None:
     if (context := SparkContext._active_spark_context) is not None:
         context._jsc = None  # which it would call
         context.stop()
-    SparkContext._gateway = SparkContext._jvm = None
     Session._instantiatedSession = None
 
 
