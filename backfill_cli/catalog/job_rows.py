@@ -30,10 +30,11 @@ class JobRow:
     """A job as people see it. why: it is in its state.
 
     epoch: the last committed one, 0 for none. live: a runner has it now. waiting: commands not yet taken.
-    verified: the tables of its last verify. config_file: that of its last start; empty if not known. created:
-    whether the catalog has the job; else it is being created, or its start was killed. refills: those that are
-    pending, and the newest. aside: tables that are set aside, or are being put back. derived: its derived tables.
-    refused: the newest command that was to change what the job is, if its barrier has refused it.
+    verified: what was found last in each of its tables, if there was a verify. config_file: that of its last
+    start; empty if not known. created: whether the catalog has the job; else it is being created, or its start was
+    killed. refills: those that are pending, and the newest. aside: tables that are set aside, or are being put
+    back. derived: its derived tables. refused: the newest command that was to change what the job is, if its
+    barrier has refused it.
     """
 
     name: str

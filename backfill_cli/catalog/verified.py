@@ -11,12 +11,13 @@ from backfill_cli.duckdb_instance import DuckDBPyConnection
 if TYPE_CHECKING:
     from backfill_cli.model.verify import TableVerdict, VerifyReport
 
-EQUAL, DIFFERENT = "equal", "different"
+EQUAL, DIFFERENT, NONE = "equal", "different", "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a job's last verify found in one table. epoch: the checkpoint. share: of the keys; None: all.
+    """What a verify found last in one table. epoch: the checkpoint, 0 where none has compared it; share: of the
+    keys; None: all.
 
     not_compared: how many keys changed upstream since the checkpoint and could not be compared. rows: of the sink
     that were compared; None for a verify of an older version.
@@ -41,15 +42,26 @@ class Verifies:
         self._store, self._now_ms = store, now_ms
 
     def note(self, report: "VerifyReport") -> None:
-        """It replaces what was recorded of the tables that it compared; the next verify reads everything."""
+        """It replaces what was recorded of the tables that it compared; the next verify reads everything.
+
+        Of those that it left out, what was found before stays; nothing does of tables that are not the job's now.
+        """
         at_ms = self._now_ms()
         with self._store.writing() as db:
             jobs.standing(db, report.job)
             _forget_equal(db, report.job)
+            others = [*report.left_out, *report.aside]
+            stays = "list_contains(?, table_name)"
+            db.execute(f"DELETE FROM verified WHERE job = ? AND NOT {stays}", [report.job, others])
+            for table in others:
+                db.execute(
+                    """INSERT INTO verified SELECT $1, $2, 0, 0, NULL, 0, 0, 0, $3, 0, NULL
+                       WHERE NOT EXISTS (FROM verified WHERE job = $1 AND table_name = $2)""",
+                    [report.job, table, NONE],
+                )
             for one in report.tables:
                 if not one.filled:
                     continue
-                db.execute("DELETE FROM verified WHERE job = ? AND table_name = ?", [report.job, one.table])
                 db.execute(
                     "INSERT INTO verified VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     [
@@ -97,11 +109,10 @@ def _forget_equal(db: DuckDBPyConnection, job: str) -> None:
 
 
 def newest(db: DuckDBPyConnection, job: str) -> tuple[Verified, ...]:
-    """The tables of the job's last verify, by name."""
+    """What was found last in each table of the job, as of its last verify; by name."""
     found = db.execute(
         """SELECT table_name, epoch, at_ms, share, missing, extra, changed, verdict = $2, not_compared, "rows"
-           FROM verified
-           WHERE job = $1 AND at_ms = (SELECT max(at_ms) FROM verified WHERE job = $1) ORDER BY table_name""",
+           FROM verified WHERE job = $1 ORDER BY table_name""",
         [job, EQUAL],
     ).fetchall()
     return tuple(Verified(*told) for told in found)

@@ -198,7 +198,7 @@ def _verified(row: JobRow, tables: Sequence[str], in_place: bool) -> Gate:
     close the gate: the job's next changes replace their rows, whatever the sink has now.
     """
     name = "verified"
-    found = {one.table: one for one in row.verified}
+    found = {one.table: one for one in row.verified if one.epoch}
     for table in tables:
         one = found.get(table)
         if one is not None and not one.equal:

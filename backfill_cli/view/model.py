@@ -57,7 +57,8 @@ class RunnerView:
 class VerifiedView:
     """What the last verify found, over all its tables. share: of the keys; None for all. age_s: how long ago.
 
-    not_compared: how many keys changed upstream since the checkpoint and could not be compared.
+    not_compared: how many keys changed upstream since the checkpoint and could not be compared. left_out: tables
+    of the job that it did not compare. different_before: those of them that differed when they last were.
     """
 
     equal: bool
@@ -70,6 +71,8 @@ class VerifiedView:
     extra: int
     changed: int
     not_compared: int = 0
+    left_out: Sequence[str] = ()
+    different_before: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -761,10 +764,13 @@ def spell_share(share: float | None) -> str:
     return "100%" if share >= 1 else f"{min(share * 100, 99.9):.1f}%"
 
 
-def verified_view(tables: Sequence[Verified], now_ms: int | None) -> VerifiedView | None:
+def verified_view(found: Sequence[Verified], now_ms: int | None) -> VerifiedView | None:
     """What the last verify found; None before one. now_ms: None where its age does not matter."""
-    if not tables:
+    at_ms = max((one.at_ms for one in found if one.epoch), default=None)
+    if at_ms is None:
         return None
+    tables = [one for one in found if one.at_ms == at_ms]
+    others = [one for one in found if one.at_ms != at_ms]
     first = tables[0]
     return VerifiedView(
         all(one.equal for one in tables),
@@ -777,18 +783,30 @@ def verified_view(tables: Sequence[Verified], now_ms: int | None) -> VerifiedVie
         sum(one.extra for one in tables),
         sum(one.changed for one in tables),
         sum(one.not_compared for one in tables),
+        tuple(one.table for one in others),
+        tuple(one.table for one in others if one.epoch and not one.equal),
     )
 
 
 def spell_verified(found: VerifiedView) -> str:
-    """`equal at commit 1795465042722, 2 h ago`; with the numbers of rows that differ, the share of a sample, and
-    how many keys were not compared."""
+    """`equal at commit 1795465042722, 2 h ago`; with the numbers of rows that differ, the share of a sample, how
+    many keys were not compared, and which tables alone were, if not all."""
     counted = f": {found.missing:,} missing, {found.extra:,} extra, {found.changed:,} changed"
     said = "equal" if found.equal else "different"
     sample = "" if found.share is None else f", in a sample of {found.share * 100:.6g}% of the keys"
     ago = spell_moment(found.at_ms) if found.age_s is None else f"{spell_duration(found.age_s)} ago"
     left_out = spell_not_compared(found.not_compared)
-    return f"{said} at commit {found.epoch}{'' if found.equal else counted}{sample}{left_out}, {ago}"
+    told = f"{said} at commit {found.epoch}{'' if found.equal else counted}{sample}{left_out}, {ago}"
+    told += f"; {_some(found.tables)} alone" if found.left_out else ""
+    if found.different_before:
+        told += f"; different before, and not compared since: {_some(found.different_before)}"
+    return told
+
+
+def _some(tables: Sequence[str]) -> str:
+    """`a, b, c and 4 more`."""
+    named, more = ", ".join(tables[:SOME]), len(tables) - SOME
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def spell_not_compared(keys: int) -> str:
@@ -797,6 +815,7 @@ def spell_not_compared(keys: int) -> str:
     return f", {keys:,} {noun} that changed meanwhile {verb} not compared" if keys else ""
 
 
+SOME = 3
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 

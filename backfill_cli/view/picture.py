@@ -450,7 +450,8 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
     if view.refused is not None:
         facts.append(("refused", spell_refused(view.refused), WARN))
     if view.verified is not None:
-        facts.append(("verified", spell_verified(view.verified), QUIET if view.verified.equal else WARN))
+        bad = not view.verified.equal or view.verified.different_before
+        facts.append(("verified", spell_verified(view.verified), WARN if bad else QUIET))
     if view.created:
         facts.append(("last commit", _last_commit(view), QUIET))
     just = view.state == "starting" and view.runner.pid is None

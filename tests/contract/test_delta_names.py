@@ -1,12 +1,14 @@
 """Delta tables and the names that a catalog has for them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hint_typed import typed
 from sink_contract import Epochs, a_table, rows
+from sink_epochs import schema_json
 
 from backfill_cli.contracts import Swap, TableSpec
 from backfill_cli.errors import Fatal, StateConflict, UsageError
@@ -15,6 +17,7 @@ from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import SnapshotRead
 from backfill_cli.sinks.delta import DeltaOptions, connector
 from backfill_cli.sinks.delta.sink import DeltaSink
+from backfill_cli.sinks.delta.tables import OF_A_MERGE
 from backfill_cli.upstreams.delta import connector as upstreams
 from backfill_cli.upstreams.delta.upstream import DeltaUpstream
 
@@ -187,3 +190,34 @@ def test_a_catalog_that_ends_with_the_session_and_what_is_no_delta_table_are_ref
         hint.says("set [spark.conf] 'spark.sql.catalogImplementation' = 'hive'")
         monkeypatch.setattr(edge, "IMPLEMENTATION", "spark.backfill.of-this-test")
         assert by_name(spark, f"{schema}.b").owner("orders") is None
+
+
+@pytest.mark.parametrize("name", [*OF_A_MERGE, "_Row_Id_"])
+def test_a_name_of_deltas_merge_is_refused_with_the_transform_that_renames_it(
+    spark: "SparkSession", tmp_path: Path, name: str
+) -> None:
+    """Each was filled, and failed at the first commit of changes, and at each after it."""
+    table = f"delta.`{tmp_path}/plain`"
+    spark.sql(f"CREATE TABLE {table} (id INT, `{name}` STRING) USING delta")
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'a')")
+    source = f"(SELECT 'U' AS op, 1 AS id, 'b' AS `{name}`)"
+    update = f"WHEN MATCHED AND s.op = 'U' THEN UPDATE SET t.`{name}` = s.`{name}`"
+    with pytest.raises(Exception, match=rf"(?i)`?{name}`?.* (is ambiguous|missing)"):
+        spark.sql(f"MERGE INTO {table} AS t USING {source} AS s ON t.id = s.id {update}")
+
+    sink = by_name(spark, f"{tmp_path}/{{table}}")
+    taken = a_table(schema=schema_json(**{"id": "long", name: "string"}))
+    with pytest.raises(UsageError, match=f"cannot be called '{name}', which Delta uses") as refused:
+        sink.check("job", [taken], False)
+    renamed = name.strip("_")
+    with typed(refused.value) as hint:
+        hint.says(f'rename it in the transform: select = ["{name} AS {renamed}", …]')
+        sink.check("job", [replace(taken, schema=schema_json(**{"id": "long", renamed: "string"}))], False)
+    with pytest.raises(UsageError, match=f"cannot be called '{name}'") as refused:
+        sink.check("job", [replace(taken, derived=True)], False)
+    with typed(refused.value) as hint:
+        hint.says(f"name it otherwise in derived.sql: {name} AS {renamed}")
+        sink.check(
+            "job", [replace(taken, derived=True, schema=schema_json(**{"id": "long", renamed: "string"}))], False
+        )
+    sink.check("job", [replace(taken, key=())], False)

@@ -45,7 +45,7 @@ from backfill_cli.model.schema import Columns, columns_of, fields_of, schema_tex
 from backfill_cli.sinks.delta.marks import MarkedTable, marks_of
 from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.failures import cause_in
-from backfill_cli.spark.names import as_text, literal
+from backfill_cli.spark.names import as_text, in_select, literal, plain
 
 TABLE = "{table}"
 PROBE = "backfill/created"
@@ -254,13 +254,27 @@ def _refuse_link(where: Where) -> None:
         )
 
 
+OF_A_MERGE = ("_file_name_", "_row_id_", "_row_dropped_", "_target_row_present_", "_source_row_present_")
+"""Columns that Delta's MERGE adds to a table's own, and then looks up by name; without a key there is no MERGE."""
+
+
 def _require_types(table: SinkTable) -> None:
     columns = columns_of(table.schema)
     own.refuse_fields(f"table {table.name!r}", fields_of(table.schema))
     require_key(table, columns)
+    for name in columns if table.key else ():
+        if name.lower() in OF_A_MERGE:
+            raise _taken(table, name)
     for name, column in columns.items():
         if not _is_kept(column["type"]):
             raise _cannot_hold(table, name, column["type"])
+
+
+def _taken(table: SinkTable, name: str) -> UsageError:
+    what = f"table {table.name!r}: a column cannot be called {name!r}, which Delta uses for one of its own"
+    if table.derived:
+        return UsageError(what, f"name it otherwise in derived.sql: {plain(name)} AS {name.strip('_')}")
+    return UsageError(what, f"rename it in the transform: {in_select(plain(name), name.strip('_'))}")
 
 
 def _cannot_hold(table: SinkTable, name: str, kind: Any) -> BadData:
