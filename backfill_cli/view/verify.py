@@ -37,19 +37,24 @@ def show_verify(report: VerifyReport, as_json: bool) -> None:
     else:
         answer(verify_text(report))
     if not report.equal:
-        different = [table.target for table in report.tables if not table.equal]
         hint = (
             command(f"wait {report.job} --for caught-up") + ", then verify again: the sink is converging"
             if report.converging
             else fix_hint(report)
             or command(f"drop {report.job} --confirm {report.job}") + ", then start into a new table"
         )
-        one, derived = len(different) == 1, all(table.derived or table.equal for table in report.tables)
-        differs = "differs from its" if one else "differ from their"
-        of = ("SELECT" if one else "SELECTs") if derived else "upstream"
-        raise VerifyMismatch(
-            f"job {report.job!r}: {', '.join(different)} {differs} {of} at commit {report.epoch}", hint
-        )
+        raise VerifyMismatch(f"job {report.job!r}: {_mismatch(report)} at commit {report.epoch}", hint)
+
+
+def _mismatch(report: VerifyReport) -> str:
+    """`a, b differ from their upstream, and c differs from its SELECT`."""
+    said = []
+    for derived, of in ((False, "upstream"), (True, "SELECT")):
+        named = [table.target for table in report.tables if not table.equal and table.derived == derived]
+        if named:
+            differs = f"differs from its {of}" if len(named) == 1 else f"differ from their {of}{'s' * derived}"
+            said.append(f"{', '.join(named)} {differs}")
+    return ", and ".join(said)
 
 
 def fix_hint(report: VerifyReport) -> Hint:
@@ -112,7 +117,8 @@ def verify_text(report: VerifyReport) -> str:
         lines.append("a sample: keys outside it were not compared and may differ")
     if report.fix is not None:
         lines += _told_of(report)
-    lines.append(wrapped(READ_BY_DUCKDB if report.independent else READ_AGAIN, 0))
+    if any(not table.derived for table in report.tables):
+        lines.append(wrapped(READ_BY_DUCKDB if report.independent else READ_AGAIN, 0))
     return "\n".join(lines)
 
 
@@ -129,7 +135,7 @@ def fix_lines(report: VerifyReport, what: str) -> list[str]:
     """A line for each table that a fix changes."""
     assert report.fix is not None
     return [
-        f"table {one.target} {what}: it is gone, and filled anew"
+        f"table {one.target} {what}: filled anew, as somebody dropped it"
         if one.gone
         else f"table {one.target} {what}: {one.inserted:,} missing inserted, {one.replaced:,} changed replaced, "
         f"{one.removed:,} extra removed"
@@ -164,7 +170,7 @@ def _table_lines(table: TableVerdict) -> Iterator[str]:
         yield f"  and {len(table.different) - RANGES_SHOWN} more ranges of {table.ranges}"
     keys = len({row.key for row in table.rows})
     if 0 < keys < table.missing + table.extra + table.changed:
-        yield f"  the first {keys:,} of them:"
+        yield f"  the first {f'{keys:,} ' if keys > 1 else ''}of them:"
     for row in table.rows:
         yield f"  {_row(row, by, held)}"
 

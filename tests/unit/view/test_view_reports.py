@@ -215,9 +215,14 @@ def test_verify_tells_of_a_derived_table_beside_its_select(capsys: pytest.Captur
         show_verify(VerifyReport("orders", 7, (SAME, other, gone), 1.0, fixable=True), False)
     said = "derived table days: gone: somebody has dropped its table; its SELECT has 0 rows"
     assert said in capsys.readouterr().out.splitlines()
+    assert "the upstream was read" not in verify_text(VerifyReport("orders", 7, (equal, other), 1.0))
+    both = r"main\.lines differs from its upstream, and mart\.revenue differs from its SELECT at commit 7"
+    with pytest.raises(VerifyMismatch, match=both):
+        show_verify(VerifyReport("orders", 7, (SAME, DIFFERENT, other), 1.0), False)
+    assert "the upstream was read again" in capsys.readouterr().out
     fixed = VerifyReport("orders", 7, (gone,), 1.0, fix=Fix((TableFix("days", "days", 0, 0, 0, gone=True),), 8))
     show_fix = fix_lines(fixed, "was fixed, as commit 8")
-    assert show_fix == ["table days was fixed, as commit 8: it is gone, and filled anew"]
+    assert show_fix == ["table days was fixed, as commit 8: filled anew, as somebody dropped it"]
     with pytest.raises(VerifyMismatch, match=r"mart\.revenue differs from its SELECT at commit"):
         show_verify(
             VerifyReport("orders", 1_763_692_800_123, (SAME, equal, empty, other), 1.0, fixable=True), False
