@@ -15,8 +15,6 @@ from backfill_cli.spark.api import SparkSession
 from backfill_cli.spark.beside import end_clones
 
 STARTING = "starting Spark"
-STARTED = "checking the job"
-"""What whoever waited for it goes on with: a start, a recovery, a plan."""
 _ONE_AT_A_TIME = threading.Lock()
 """A process has one session: another is opened once one that nobody waits for any more has been stopped."""
 
@@ -86,7 +84,7 @@ class Opening:
     def get(self, tell: Callable[[str], None]) -> SparkSession:
         """The session, once it is open. Raises what `opens` raised.
 
-        tell: is called if it has to be waited for, and once it is there.
+        tell: is called if it has to be waited for.
         """
         told = False
         while (session := self._opened()) is None:
@@ -96,8 +94,6 @@ class Opening:
                 told = True
             if (thread := self._thread) is not None:
                 thread.join(LOOK_S)
-        if told:
-            tell(STARTED)
         if not hasattr(self._has, "session"):
             _make_active(session)
             self._has.session = True

@@ -148,8 +148,8 @@ def test_a_detached_run_and_the_cron_job_that_repeats_it(place: Place) -> None:
         place.until_said("rate: ")
     log = Path(told["log"]).read_text()
     said = [line.split(" orders: ", 1)[1] for line in log.splitlines() if " orders: " in line]
-    assert said[0] == "starting Spark"
-    assert said[1].startswith("running, snapshot (copying); ")
+    assert said[:2] == ["starting Spark", "checking the job"]
+    assert said[2].startswith("running, snapshot (copying); ")
     assert any(line.startswith("throttle to no limit by ") and " at commit " in line for line in said)
     assert [line.split(":")[0] for line in said[-5:]] == ["rows", "changes", "rejected", "time", "rate"]
     assert "6,000 read from the snapshot, " in said[-5]

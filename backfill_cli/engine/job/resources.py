@@ -49,6 +49,9 @@ def patiently(
     return retrying(act)
 
 
+CHECKING = "checking the job"
+
+
 class Watcher(Protocol):
     """Follows a run, for display. Called from the run's own thread; must return at once and raise nothing."""
 
@@ -99,6 +102,7 @@ class Resources:
         self.failed: Callable[[Transient], None] = lambda _error: None
         self.patience_s = config.retry.limit_s if (tell is not None if waits is None else waits) else 0.0
         self.opening = opening or Opening(lambda: session_for(config))
+        self._starting = False
         if opening is None:
             self._open.callback(self.opening.close)
 
@@ -106,11 +110,16 @@ class Resources:
         """Spark is starting from now on, if it has not started."""
         if self.opening.awaited() is not None:
             self.tell(STARTING)
+            self._starting = True
 
     @property
     def spark(self) -> SparkSession:
         """The session; the first call opens it, or waits for what `opening` has begun."""
-        return self.with_retries(lambda: self.opening.get(self.tell))
+        session = self.with_retries(lambda: self.opening.get(self.tell))
+        if self._starting:  # what goes on with it can take minutes: checks of derived tables, a recovery's commit
+            self._starting = False
+            self.tell(CHECKING)
+        return session
 
     @cached_property
     def upstream(self) -> Source:
