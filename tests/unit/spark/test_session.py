@@ -75,6 +75,7 @@ def test_what_is_known_of_columns_is_not_derived_for_all_that_are_computed_of_on
         joined = "SELECT * FROM numbers AS a JOIN numbers AS b ON a.id = b.id WHERE a.id > 7"
         said = session.sql(f"EXPLAIN EXTENDED {joined}").first()
         assert said is not None
+        session.catalog.dropTempView("numbers")  # of the session of all tests
         return (
             str(said[0]).split("== Physical Plan ==")[0].split("== Optimized Logical Plan ==")[1].count("Filter")
         )
