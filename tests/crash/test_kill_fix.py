@@ -242,6 +242,7 @@ def test_a_chain_whose_spool_is_drained_is_fixed_and_goes_on(tmp_path: Path) -> 
     resume_to_the_end(tmp_path, expected)
 
 
+@pytest.mark.in_turn("files into DuckDB under kills")
 def test_a_refill_whose_runner_dies_on_the_way_is_done_by_the_next(job: tuple[Path, dict[int, int]]) -> None:
     """A run until the job is caught up lasts until the refill is done."""
     folder, expected = job
