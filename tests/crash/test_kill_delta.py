@@ -116,7 +116,7 @@ def by_note(folder: Path) -> dict[str | None, tuple[int, int | None]]:
 
 
 @pytest.mark.in_turn("a lake's tables under kills")
-def test_three_deaths_and_tables_that_change_all_the_while(tmp_path: Path) -> None:
+def test_four_deaths_and_tables_that_change_all_the_while(tmp_path: Path) -> None:
     source = Source(tmp_path / "source")
     source.change(50)
     (tmp_path / "job.toml").write_text(CONFIG)
