@@ -12,6 +12,7 @@ from backfill_cli.duckdb_instance import DuckDBPyConnection
 from backfill_cli.model.aside import Aside
 from backfill_cli.model.aside import read as read_aside
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, TablePartitions, Written
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.derived import Derived, Filling, derived_in
 from backfill_cli.model.headroom import Headroom
@@ -148,6 +149,7 @@ def read_progress(text: str) -> Progress:
     )
     spool, written, headroom = told.get("spool"), told.get("written_per_s"), told.get("headroom")
     refill, deadline, newest = told.get("refill"), told.get("deadline"), told.get("incomplete")
+    committing = told.get("committing")
     limits = {name: told[name] and Limit.read(told[name]) for name in _LIMITS if name in told}
     shaped = {
         "eta_s": eta_s and tuple(eta_s),
@@ -164,6 +166,7 @@ def read_progress(text: str) -> Progress:
         "refill": refill and RefillProgress(**refill),
         "deadline": deadline and Outlook.read(deadline),
         "incomplete": newest and Incomplete(**newest | {"lacking": tuple(newest["lacking"])}),
+        "committing": committing and Committing.read(committing),
     }
     return Progress(**told | limits | shaped | {"phase": Phase(told["phase"])})
 

@@ -17,6 +17,7 @@ from backfill_cli.contracts.gauge import Gauge
 from backfill_cli.contracts.options import Named
 from backfill_cli.contracts.source import Contract
 from backfill_cli.model.checkpoint import Checkpoint, Marker, Owner
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.cutover import Lives
 from backfill_cli.model.derived import Derived, Filling
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges
@@ -83,6 +84,7 @@ class EpochCommit:
     that does not yet is filled from the first commit past the snapshot on. fill_rows: about how many rows of the
     largest table that it reads a commit may fill it from, where a sink does so range by range; 0: none now; None:
     from all. aside: tables that are set aside, which these may read: their rows stay.
+    tell: receives how far the commit is, where tables have it one after the other.
     """
 
     job: str
@@ -101,6 +103,7 @@ class EpochCommit:
     derived: tuple[Derived, ...] = ()
     aside: tuple[SinkTable, ...] = ()
     fill_rows: int | None = None
+    tell: Callable[[Committing], None] = field(default=lambda _at: None, compare=False, repr=False)
 
     def may_lack(self, table: SinkTable) -> bool:
         """Whether a row that a change updates in part can be missing: such a change is skipped."""

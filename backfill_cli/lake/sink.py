@@ -28,8 +28,10 @@ from backfill_cli.lake.blobs import Blobs
 from backfill_cli.lake.derived import LakeDerives, record_of
 from backfill_cli.lake.state import Claim, JobRecord, JobState
 from backfill_cli.model.checkpoint import ANEW, Marker, Owner
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.derived import Derived
 from backfill_cli.model.digest import Digest, DigestSpec, KeyRanges, Word, and_sampled, range_sql, spec_of
+from backfill_cli.model.job import Phase
 from backfill_cli.model.schema import Columns, fields_of, same_type, shown
 from backfill_cli.spark.api import DataFrame, F, SparkSession
 from backfill_cli.spark.beside import session_beside
@@ -185,13 +187,26 @@ class LakeSink(Sink):
     def commit(self, commit: EpochCommit) -> None:
         claims = self.claims(commit.job)
         self.derives.require_free(commit, claims)
-        for table in commit.tables:
-            if commit.only is None or table.name in commit.only:
-                if table.name not in claims:
-                    raise marker_gone(commit, table.name, self.holder)
-                with of_table(table.name):
-                    self.commit_table(commit, table, claims[table.name])
+        left = [table for table in commit.tables if commit.only is None or table.name in commit.only]
+        has = [table.name for table in commit.tables if table not in left]
+        follow = self._followed_by(commit, claims)
+        for at, table in enumerate(left):
+            if len(commit.tables) + len(follow) > 1:
+                lacks = (*(later.name for later in left[at:]), *follow)
+                commit.tell(Committing(commit.epoch, tuple(has), lacks))
+            if table.name not in claims:
+                raise marker_gone(commit, table.name, self.holder)
+            with of_table(table.name):
+                self.commit_table(commit, table, claims[table.name])
+            has.append(table.name)
         self.derives.keep(commit, self._state(commit.job))
+
+    def _followed_by(self, commit: EpochCommit, claims: Mapping[str, Claim]) -> tuple[str, ...]:
+        """The derived tables that are kept or filled after the commit's tables."""
+        past = commit.saved.checkpoint.phase is not Phase.SNAPSHOT
+        names = [one.name for one in commit.derived if one.name in claims]
+        begun = past or any(self.was_filled(commit.job, claims[name]) for name in names)
+        return tuple(names) if begun else ()
 
     def claim_derived(self, job: str, tables: Sequence[SinkTable], into: Collection[str]) -> None:
         """The job has these places; the tables are created by the commit that fills them.

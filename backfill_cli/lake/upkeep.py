@@ -36,6 +36,7 @@ from backfill_cli.lake.merge import changes as staged_changes
 from backfill_cli.lake.merge import inserts as staged_inserts
 from backfill_cli.lake.state import Claim, JobState
 from backfill_cli.model.checkpoint import Marker
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged, StagedFile, StagedTable
 from backfill_cli.model.schema import Columns, columns_of, names_of
@@ -95,6 +96,7 @@ class Keeping:
             self.now[one.derived.name] = now
             if all(self._has(later) for _, later in found[at:]):
                 break
+            self._tell_where(at, found)
             if not failed.keys() & set(one.reads):
                 try:
                     with self.took.of(one.derived.name):
@@ -107,6 +109,20 @@ class Keeping:
                 failed[one.derived.name] = failed[next(name for name in one.reads if name in failed)]
         for refusal in failed.values():
             raise or_leaves(self.commit.job, refusal)
+
+    def _tell_where(self, at: int, found: "Sequence[tuple[Maintained, Now]]") -> None:
+        """That the derived table at this place is being kept or filled."""
+        has = [*(table.name for table in self.commit.tables)]
+        lacks = [found[at][0].derived.name]
+        filled = 0
+        for other, (one, before) in enumerate(found):
+            name = one.derived.name
+            now = self.now.get(name, before) if other < at else before
+            filled += now.marker.epoch > 0
+            if other != at:
+                (has if self._has(now) else lacks).append(name)
+        filling = (filled + 1, len(found)) if not found[at][1].marker.epoch else None
+        self.commit.tell(Committing(self.commit.epoch, tuple(has), tuple(lacks), filling))
 
     def _described(self) -> "Sequence[tuple[Maintained, SinkTable]]":
         return self.derives.described_as_before(self.commit.derived, self.tables)

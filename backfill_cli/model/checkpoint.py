@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Annotated, Any
 
 from backfill_cli.model.codec import Pairs
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.derived import Filling
 from backfill_cli.model.headroom import Headroom
@@ -178,7 +179,8 @@ class Progress:
     failures: of this run, after each of which it was tried again, by cause; see model.failures.
     partitions_added: see UpstreamView.added. beside: the phase is that of tables which joined later.
     unfilled: derived tables that a later commit fills, by their markers; None: not known. filling: how far those
-    are of which some ranges are filled. incomplete: see UpstreamView; it is one of `pending_epochs`.
+    are of which some ranges are filled. incomplete: see UpstreamView; it is one of `pending_epochs`. committing:
+    how far the commit is that the sink is writing, or was as the run ended; None if it writes none, or at once.
     """
 
     phase: Phase
@@ -229,6 +231,7 @@ class Progress:
     unfilled: tuple[str, ...] | None = None
     filling: Mapping[str, Filling] = field(default_factory=dict)
     incomplete: Incomplete | None = None
+    committing: Committing | None = None
 
 
 @dataclass(frozen=True, slots=True)

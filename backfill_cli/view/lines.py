@@ -12,6 +12,7 @@ from backfill_cli.model.upstream import SpoolView
 from backfill_cli.view.console import in_lines, shortened
 from backfill_cli.view.model import (
     JobView,
+    half_written,
     incomplete_beside,
     phases_of,
     refills_of,
@@ -23,6 +24,7 @@ from backfill_cli.view.model import (
     spell_dropping,
     spell_eta,
     spell_failures,
+    spell_half_written,
     spell_headroom,
     spell_not_yet,
     spell_phase,
@@ -148,6 +150,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("consistent", spell_not_yet(view)),) if view.converging and view.phase != "snapshot" else ()),
         (limit_of(view)[0], _with_hint(view)),
         *((("now", spell_doing(view)),) if is_busy(view) else ()),
+        *((("half written", spell_half_written(at)),) if (at := half_written(view)) else ()),
         *((("verified", spell_verified(view.verified)),) if view.verified is not None else ()),
         *(("derived", spell_derived(one, view.runner.alive)) for one in view.derived),
         *(("set aside", spell_aside(one)) for one in view.aside),

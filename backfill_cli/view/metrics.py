@@ -36,6 +36,11 @@ def _refills_pending(view: JobView) -> float:
     return float(sum(one.state in PENDING for one in view.refills))
 
 
+def _tables(view: JobView, *, lacks: bool) -> float | None:
+    at = view.committing
+    return None if at is None else float(len(at.has) + (len(at.lacks) if lacks else 0))
+
+
 def _one_of(all_values: Iterable[str], now: str) -> dict[str, float]:
     return {one: float(one == now) for one in all_values}
 
@@ -80,6 +85,12 @@ GAUGES: tuple[tuple[str, str, Callable[[JobView], float | None]], ...] = (
         "When the log had been applied that the snapshot left, as a Unix time.",
         lambda v: _seconds(v.log_store_finished_ms),
     ),
+    (
+        "commit_tables",
+        "Tables of the commit that the sink is writing, where they have it one after the other; else absent.",
+        lambda v: _observed(v, _tables(v, lacks=True)),
+    ),
+    ("commit_tables_written", "How many of these have it.", lambda v: _observed(v, _tables(v, lacks=False))),
     ("epoch_timestamp_seconds", "The last commit, as a Unix time.", lambda v: v.epoch / 1000),
     (
         "upstream_log_held_bytes",

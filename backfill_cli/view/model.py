@@ -11,6 +11,7 @@ from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint, NoSuchJob, command, sql
 from backfill_cli.model.aside import Aside
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, TablePartitions, Written
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.derived import Derived, Filling
 from backfill_cli.model.failures import OTHERS
 from backfill_cli.model.headroom import Headroom, Kept
@@ -30,6 +31,7 @@ ENDED = frozenset(state.value for state in ENDED_STATES)
 LEAST_SHARE = 0.01  # below this an ETA is a guess
 LAGS = 120  # that JSON tells
 CAUSES_SHOWN = 6
+NAMED = 5  # tables of one line
 OLD_S = 15.0  # a live runner reports its numbers every 10 s, and at each commit
 
 
@@ -163,8 +165,8 @@ class DerivedView:
 
     waits_for_snapshot: no commit fills it before the snapshot is read. waits_for: derived tables that are being
     filled by several commits, before it. key: empty if it is one row. refresh: "full" if each commit that changes
-    what it reads computes all of it; None: what a change reaches. epoch: the last commit, at which it equals its
-    SELECT; None if it is not filled.
+    what it reads computes all of it; None: what a change reaches. epoch: its last commit, at which it equals its
+    SELECT; None if it is not filled. half_written: a commit that some of the job's tables have, and others lack.
     """
 
     name: str
@@ -176,6 +178,7 @@ class DerivedView:
     waits_for: Sequence[str] = ()
     refresh: str | None = None
     epoch: int | None = None
+    half_written: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +228,9 @@ class JobView:
     error of Kafka or of the operating system, or a class; at most 32 of them, and `others`.
     partitions_added: to the topics since the job began, or since their table joined it; None without topics, and
     before a run has looked at them. incomplete: the upstream's newest commit, where it cannot be applied yet, as
-    more of it may come; it is one of `pending_epochs`, and counts for `lag_s`.
+    more of it may come; it is one of `pending_epochs`, and counts for `lag_s`. committing: how far the sink is
+    with the commit that it is writing, where tables have it one after the other; without a runner, a commit that
+    some tables have and others lack.
     """
 
     name: str
@@ -292,6 +297,7 @@ class JobView:
     derived: Sequence[DerivedView] = ()
     refused: RefusedView | None = None
     incomplete: Incomplete | None = None
+    committing: Committing | None = None
     ledger: Sequence[EpochRecord] = field(default=(), metadata=UNTOLD)
     taken: Sequence[Taken] = field(default=(), metadata=UNTOLD)
 
@@ -385,6 +391,7 @@ def job_view(
         derived=derived_views(row, progress),
         refused=refused_view(row),
         incomplete=progress.incomplete,
+        committing=committing(row, progress),
         ledger=tuple(ledger),
         taken=tuple(taken),
     )
@@ -417,6 +424,10 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
     past = committed_epoch(row) > 0 and (progress.phase != Phase.SNAPSHOT or progress.beside)
     names = {one.name for one in row.derived}
     filled = (names if past else set()) if progress.unfilled is None else names - set(progress.unfilled)
+    at = committing(row, progress)
+    has = names.intersection(at.has if at is not None else ())
+    half_written = at.epoch if at is not None and at.has else None
+    filled |= has
     filling = {name: how for name, how in progress.filling.items() if name in names - filled}
     begun = past or (committed_epoch(row) > 0 and (filled or filling))
 
@@ -431,10 +442,34 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
             waits_for_snapshot=waits and not begun,
             waits_for=tuple(other.name for other in row.derived if waits and other.name in filling),
             refresh=one.refresh or None,
-            epoch=committed_epoch(row) if one.name in filled else None,
+            epoch=half_written if one.name in has else committed_epoch(row) if one.name in filled else None,
+            half_written=half_written,
         )
 
     return tuple(map(view, row.derived))
+
+
+def committing(row: JobRow, progress: Progress) -> Committing | None:
+    """How far the sink is with a commit, or was as the last run ended; None if all tables have it, or none has."""
+    at = progress.committing
+    return at if at is not None and at.epoch > committed_epoch(row) and (row.live or at.has) else None
+
+
+def half_written(view: JobView) -> Committing | None:
+    """The commit that some tables have and others lack, while nobody writes it."""
+    return None if view.runner.alive else view.committing
+
+
+def spell_half_written(at: Committing) -> str:
+    """`commit 17…: orders, customers have it; per_land, lands lack it; the next run finishes it`."""
+    has, lacks = (
+        f"{', '.join(names[:NAMED])}{f' and {more} others' if (more := len(names) - NAMED) > 0 else ''} {verb} it"
+        for names, verb in (
+            (at.has, "has" if len(at.has) == 1 else "have"),
+            (at.lacks, "lacks" if len(at.lacks) == 1 else "lack"),
+        )
+    )
+    return f"commit {at.epoch}: {has}; {lacks}; the next run finishes it"
 
 
 def incomplete_beside(view: JobView) -> str:
@@ -462,6 +497,10 @@ def spell_derived(one: DerivedView, live: bool) -> str:
     if one.filled:
         last = f"equalled its SELECT at commit {one.epoch}, the last one"  # it may have been dropped since
         as_of = "equals its SELECT at each commit" if live else last
+        if one.half_written is not None:
+            still = "is being written" if live else "is half written"
+            which = f", which {still}" if one.epoch == one.half_written else f"; commit {one.half_written} {still}"
+            as_of = f"{'equals' if live else 'equalled'} its SELECT at commit {one.epoch}{which}"
         return f"{name}: {as_of}" + ", computed whole" * (one.refresh is not None)
     if (how := one.filling) is not None:
         rows = f"about {how.rows * how.done // how.ranges:,} of {how.rows:,} rows of {how.table}"

@@ -42,6 +42,7 @@ from backfill_cli.view.model import (
     DEAD,
     ENDED,
     JobView,
+    half_written,
     incomplete_beside,
     is_observed,
     phases_of,
@@ -54,6 +55,7 @@ from backfill_cli.view.model import (
     spell_dropping,
     spell_eta,
     spell_failures,
+    spell_half_written,
     spell_headroom,
     spell_not_yet,
     spell_phase,
@@ -445,6 +447,8 @@ def _details(view: JobView) -> list[tuple[str, Hint | str, str]]:
         facts.append(("rates", spell_table_rates(view.table_rates), QUIET))
     if view.dropping:
         facts.append(("to be dropped", spell_dropping(view), QUIET))
+    if (at := half_written(view)) is not None:
+        facts.append(("half written", spell_half_written(at), WARN))
     facts += [("derived", spell_derived(one, view.runner.alive), QUIET) for one in view.derived]
     facts += [("set aside", spell_aside(one), WARN) for one in view.aside]
     if view.refused is not None:

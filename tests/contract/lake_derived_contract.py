@@ -14,6 +14,7 @@ from sink_contract import Epochs, Row, a_table, rows
 from backfill_cli.contracts import ComparedDerived, Derives, EpochCommit, Sink
 from backfill_cli.errors import BadData, UsageError
 from backfill_cli.lake.upkeep import Keeping
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.derived import Derived
 from backfill_cli.model.plan import Staged
 
@@ -122,13 +123,19 @@ class LakeDerivedContract(DerivedContract):
         raise pytest.UsageError("needs a `forget` fixture")
 
     @pytest.fixture
-    def paired(self, sink: Sink, epochs: Epochs) -> tuple[Derived, ...]:
+    def told(self) -> list[Committing]:
+        """How far commits said that they are."""
+        return []
+
+    @pytest.fixture
+    def paired(self, sink: Sink, epochs: Epochs, told: list[Committing]) -> tuple[Derived, ...]:
         epochs.tables = (*epochs.tables, a_table("items"))
         sink.prepare(epochs.job, epochs.tables, into_existing=False)
         derived = (ITEMS, PAIRS)
         derives_of(sink).prepare(epochs.job, derived, epochs.tables)
         sink.fence(epochs.job, 1)
-        sink.commit(past(both(epochs, rows((1, "a"), (2, "b")), rows((1, "x"), (2, "two"))), *derived))
+        first = past(both(epochs, rows((1, "a"), (2, "b")), rows((1, "x"), (2, "two"))), *derived)
+        sink.commit(replace(first, tell=told.append))
         return derived
 
     def test_a_kill_after_any_of_its_commits_is_recovered_from(
@@ -139,16 +146,29 @@ class LakeDerivedContract(DerivedContract):
         paired: tuple[Derived, ...],
         again: Callable[[], Sink],
         fills: list[str],
+        told: list[Committing],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """One epoch is killed before and after each, by the process that goes on each time."""
+        """One epoch is killed before and after each, by the process that goes on each time.
+
+        Each says how far it is.
+        """
+        assert [one.said for one in told] == [
+            "0 of 4 tables have it, now orders",
+            "1 of 4 tables have it, now items",
+            "filling pairs: 1 of 2 derived tables",
+            "filling by_item: 2 of 2 derived tables",
+        ]
+        told.clear()
 
         class Killed(BaseException):
             pass
 
         first = past(epochs.next(upserts=rows((1, "n")), deletes=[2], of="orders"))
         commit = past(both(epochs, rows((11, "new")), rows((1, "i"), (3, "more")), first), *paired)
-        for at, done in ((1, set()), (2, {"pairs"}), (1, {"pairs"}), (2, {"pairs", "by_item"})):
+        commit = replace(commit, tell=told.append)
+        ends = ((1, set(), "pairs"), (2, {"pairs"}, "pairs"), (1, {"pairs"}, "by_item"))
+        for at, done, now in (*ends, (2, {"pairs", "by_item"}, "by_item")):
             hits = [0]
 
             def hit(name: str, at: int = at, hits: list[int] = hits) -> None:
@@ -164,6 +184,7 @@ class LakeDerivedContract(DerivedContract):
             sink.fence(epochs.job, 1)
             found = {name for name, one in sink.committed(epochs.job).items() if one.epoch == commit.epoch}
             assert found == {"orders", "items", *done}
+            assert (told[-1].lacks[0], found - set(told[-1].has) <= {now}, told[-1].filling) == (now, True, None)
         for following in (commit, past(epochs.next(upserts=rows((1, "o")), deletes=[11], of="orders"), *paired)):
             sink.commit(following)
             assert {one.epoch for one in sink.committed(epochs.job).values()} == {following.epoch}

@@ -1,6 +1,6 @@
 """An epoch between staging and mark: the checkpoint that a barrier commits, its line of the ledger, its commit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -12,6 +12,7 @@ from backfill_cli.engine.loop.recovery import filling_of, take_back, unfilled
 from backfill_cli.errors import Fatal, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.derived import Filling
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, Staged
@@ -90,6 +91,7 @@ class Flight(Generic[S]):
         self.unfilled = tuple(unfilled)
         self.filling: Mapping[str, Filling] = filling_of(job, ports.sink) if unfilled else {}
         self._fill_rows: int | None = None
+        self._tell: Callable[[Committing], None] = lambda _at: None
         self._job, self._ports = job, ports
         self._sink_schemas = sink_schemas
         self._widens = False  # whether the epoch adds columns to the sink
@@ -101,12 +103,14 @@ class Flight(Generic[S]):
         self.filled: Sequence[str] = ()
         self.begun_ms = 0  # by the steady clock
 
-    def begin(self, epoch: Epoch[S], before: int, fill_rows: int | None = None) -> None:
+    def begin(
+        self, epoch: Epoch[S], before: int, fill_rows: int | None, tell: Callable[[Committing], None]
+    ) -> None:
         """Starts the flight of a prepared epoch; the sink commits it on top of epoch `before`.
 
-        fill_rows: see `EpochCommit`.
+        fill_rows, tell: see `EpochCommit`.
         """
-        self._fill_rows = fill_rows
+        self._fill_rows, self._tell = fill_rows, tell
         schemas = epoch.checkpoint.sink_schemas
         self._widens, self._sink_schemas = schemas != self._sink_schemas, schemas
         self._before, self.epoch, self.begun_ms = before, epoch, self._ports.steady_ms()
@@ -154,6 +158,7 @@ class Flight(Generic[S]):
         began_ms = self._ports.steady_ms()
         stager, fill_rows = self._ports.stager, self._fill_rows
         commit = commit_of(self._job, epoch.checkpoint, self._before, stager, fill_rows=fill_rows)
+        commit = replace(commit, tell=self._tell)
         if self._widens:
             self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
         hit("before-commit")

@@ -10,6 +10,7 @@ from shlex import quote
 from backfill_cli.errors import command
 from backfill_cli.model.backlog import Backlog, Trend
 from backfill_cli.model.checkpoint import EpochRecord, Progress, Written, by_table
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Kind, Limit
@@ -90,6 +91,8 @@ class Meter:
         self._flying_ms: int | None = None  # … of the epoch that the sink is committing
         self._flying_steady_ms: int | None = None  # since when it is, by the steady clock
         self._committing: _Doing | None = None
+        self._writes = 0  # rows, of that epoch
+        self._where: Committing | None = None  # how far the sink is with it
         self._flying_epochs = 0  # upstream epochs that it applies
         self._pending = 0  # upstream epochs that the sink lacks, of those last observed, without these
         self._seen_since = True  # whether there was an observation since that epoch was prepared
@@ -148,13 +151,29 @@ class Meter:
 
         rows: that the sink writes.
         """
+        self._writes = rows
         self._committing = _Doing(f"writing {spell_count(rows, 'row')} to the sink", now_ms, steady_ms)
         self._flying_ms, self._flying_steady_ms, self._seen_since = self._oldest_ms, steady_ms, False
         self._pending, self._flying_epochs = self._plan.pending_after, self._pending - self._plan.pending_after
 
+    def writing(self, at: Committing, now_ms: int, steady_ms: int) -> None:
+        """The sink is so far with what is flying. Called by the commit's thread."""
+        self._where, before = at, self._committing
+        if at.filling is not None:
+            self._committing = _Doing(at.said, now_ms, steady_ms)
+        elif before is not None:
+            self._committing = replace(
+                before, what=f"writing {spell_count(self._writes, 'row')} to the sink: {at.said}"
+            )
+
+    @property
+    def where(self) -> Committing | None:
+        """How far the sink is with what is flying; None if nothing is, or where it does not tell."""
+        return self._where
+
     def landed(self) -> None:
         """The sink has what that plan reads."""
-        self._flying_ms = self._flying_steady_ms = self._committing = None
+        self._flying_ms = self._flying_steady_ms = self._committing = self._where = None
         self._flying_epochs = 0
         if not self._seen_since:
             self._oldest_ms = self._after(self._plan)
@@ -285,6 +304,7 @@ class Meter:
             changes_in_hand=in_hand.changes,
             follows=self._follows,
             deadline=outlook,
+            committing=self._where,
         )
 
     @property
@@ -387,12 +407,15 @@ class Meter:
         if state.phase == Phase.SNAPSHOT and state.snapshot_finished_ms is not None:
             return Limit("the change log has not reached the end of the snapshot yet", Kind.AWAITING_LIVE)
         if state.phase == Phase.SNAPSHOT:
-            return self._of_snapshot(state.control, None if outlook is None else outlook.rate, of_table)
+            enough = None if outlook is None else outlook.rate
+            return self._of_snapshot(state.control, steady_ms, enough, of_table)
         if state.phase == Phase.LOG_STORE:
             return self._not_converging() if not_converging else self._of_derived() or self._of_backlog(eta_s)
         return self._of_log(state, steady_ms)
 
-    def _of_snapshot(self, control: Control, enough: float | None, of_table: TablePace | None) -> Limit:
+    def _of_snapshot(
+        self, control: Control, steady_ms: int, enough: float | None, of_table: TablePace | None
+    ) -> Limit:
         """enough: rows/s, for a deadline. of_table: see `_limit`."""
         lift = command(f"throttle {self._job} --rate none")
         slowing = control.slowing
@@ -414,6 +437,8 @@ class Meter:
             return Limit(f"rate {spell_number(control.pace)} rows/s{by}", hint=lift, to="change")
         staged = sum(epoch.record.stage_ms for epoch in self._recent)
         committed = sum(epoch.record.commit_ms for epoch in self._recent)
+        if self._flying_steady_ms is not None and self._doing is None:
+            committed += steady_ms - self._flying_steady_ms
         return Limit("sink (commits take longer than reads)" if committed > staged else "upstream reads")
 
     def _of_table(self, one: TablePace) -> Limit:
@@ -455,7 +480,8 @@ class Meter:
         if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
             return Limit(f"the current commit: {doing.what}")
         if flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
-            return Limit("the current commit: the sink is writing it")
+            where = "the sink is writing it" if self._where is None else self._where.said
+            return Limit(f"the current commit: {where}")
         if newest is not None:
             return newest.limit(state.converging)
         if not self._follows:

@@ -32,6 +32,7 @@ from backfill_cli.engine.loop.ports import (
 from backfill_cli.errors import Interrupted, Transient
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import (
     OF_REFILLS,
@@ -173,7 +174,8 @@ class Orchestrator(Generic[S]):
         """What holds the loop up now, None for nothing."""
         flight, silent_ms = self._flight, self._rhythm.silent_ms(self._ports.steady_ms(), self._flight.begun_ms)
         ended = flight.has_ended and self._backoff.reason is None  # while the next one was being read
-        if flight.epoch is not None and silent_ms is not None and not self._meter.is_busy and not ended:
+        told = self._meter.where is not None and self._backoff.reason is None
+        if flight.epoch is not None and silent_ms is not None and not (self._meter.is_busy or ended or told):
             committing = f"the sink is still writing commit {flight.epoch.checkpoint.epoch}"
             reason = self._backoff.reason or Limit(committing)
             return replace(reason, text=f"no commit for {spell_duration(silent_ms / 1000)}: {reason.text}")
@@ -585,7 +587,7 @@ class Orchestrator(Generic[S]):
         self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
         self._unmarked = None
         fill_rows = self._fills.allowed(self.state.control, self._ports.steady_ms())
-        self._flight.begin(ahead, self._committed.epoch, fill_rows)
+        self._flight.begin(ahead, self._committed.epoch, fill_rows, self._committing)
         self._meter.flying(self._ports.steady_ms(), self._ports.now_ms(), ahead.record.rows_written)
         self._ahead = None
         self._sizes.interrupted = 0
@@ -597,6 +599,10 @@ class Orchestrator(Generic[S]):
             self._rhythm.behind = leaves_more(ahead, self._sizes)
         hit("after-prepare")
         self._settle()
+
+    def _committing(self, at: Committing) -> None:
+        """The sink is so far with the commit. Called by the commit's thread."""
+        self._meter.writing(at, self._ports.now_ms(), self._ports.steady_ms())
 
     def _mark(self) -> None:
         if self._unmarked is not None:

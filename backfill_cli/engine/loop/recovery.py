@@ -4,7 +4,7 @@ Also how a promise is withdrawn that the sink can never keep, here or in the loo
 repeated: fencing and committing are idempotent by token, epoch and attempt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from backfill_cli.contracts import EpochCommit, JobStore, SavedJob, Sink, SinkTable, Stager
@@ -13,6 +13,7 @@ from backfill_cli.engine.loop.ports import REFILLED, Job, commit_of, record_of
 from backfill_cli.errors import START_OVER, BadData, Fatal, Hint, StateConflict, UsageError, command
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Marker, Recovered
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.derived import Derived, Filling
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
@@ -27,14 +28,16 @@ def recover(
     mutations: str = "recovered",
     fills: bool = True,
     fill_rows: int | None = None,
+    tell: Callable[[Committing], None] = lambda _at: None,
 ) -> Recovered:
     """Brings sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
 
     mutations: the ledger's entry for an epoch that was promised. fills: derived tables that wait for nothing but a
-    commit have one, as nothing else may follow, which in a sink with transactions the loop sees to. fill_rows: see
-    `EpochCommit`. Fences first, so that a commit of an older runner either is in the marker already or will never
-    be. Raises StateConflict when one side was restored to an older point, or when staged files are damaged and
-    only some tables have the epoch; Fatal when the sink can never take the promised epoch, which is withdrawn.
+    commit have one, as nothing else may follow, which in a sink with transactions the loop sees to. fill_rows,
+    tell: see `EpochCommit`. Fences first, so that a commit of an older runner either is in the marker already or
+    will never be. Raises StateConflict when one side was restored to an older point, or when staged files are
+    damaged and only some tables have the epoch; Fatal when the sink can never take the promised epoch, which is
+    withdrawn.
     """
     sink.fence(job.name, job.token)
     hit("recovery-fenced")
@@ -51,7 +54,7 @@ def recover(
     kept = start
     if prepared is not None:
         record = _record(job, prepared, now_ms, mutations)
-        kept = _keep_promise(job, start, prepared, record, has, store, sink, stager, now_ms, fill_rows)
+        kept = _keep_promise(job, start, prepared, record, has, store, sink, stager, now_ms, fill_rows, tell)
     if kept.prepared is None and fills and _is_empty(job, kept.committed, sink):
         filling = promised(kept, kept.committed, kept.last_epoch, now_ms, job.token)
         assert filling is not None
@@ -60,7 +63,7 @@ def recover(
         kept = replace(kept, prepared=filling)
     if kept.prepared is not None:
         record = _record(job, kept.prepared, now_ms, mutations)
-        kept = _keep_promise(job, kept, kept.prepared, record, set(), store, sink, stager, now_ms, fill_rows)
+        kept = _keep_promise(job, kept, kept.prepared, record, set(), store, sink, stager, now_ms, fill_rows, tell)
     if kept is not start:
         hit("recovery-done")
     return kept
@@ -132,6 +135,7 @@ def _keep_promise(
     stager: Stager,
     now_ms: int,
     fill_rows: int | None,
+    tell: Callable[[Committing], None],
 ) -> Recovered:
     """Applies the prepared epoch again from the same files, to the tables that lack it.
 
@@ -149,7 +153,7 @@ def _keep_promise(
     if lacks or behind:
         commit = commit_of(job, prepared, start.committed.epoch, stager, only=frozenset(lacks))
         commit = replace(commit, folder=stager.current_folder(prepared.epoch, prepared.staged))
-        commit = replace(commit, fill_rows=fill_rows)
+        commit = replace(commit, fill_rows=fill_rows, tell=tell)
         try:
             sink.prepare(job.name, commit.tables, into_existing=True)
             hit("recovery-before-commit")

@@ -54,9 +54,10 @@ from backfill_cli.engine.staging.stage import SparkStager
 from backfill_cli.errors import BackfillError, Held, NoSuchJob, StoppedEarly, Transient, command
 from backfill_cli.model.aside import with_sections
 from backfill_cli.model.checkpoint import Owner, Recovered
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.guard import Order
 from backfill_cli.model.job import Command, JobState, Verb, of_table
-from backfill_cli.model.limit import Limit
+from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.refill import Refill
 from backfill_cli.model.split import UNREAD
 from backfill_cli.spark import driver
@@ -420,8 +421,12 @@ class _Run:
         )
         job, fill_rows, sink = job_of(definition, claim.token), config.barrier.fill_rows, resources.sink
         transactional = sink.capabilities.transactional  # then the loop fills derived tables, with what it reads
+
+        def tell(at: Committing) -> None:
+            resources.tell(Limit(f"commit {at.epoch} is being finished: {at.said}", Kind.NOW))
+
         recovered = resources.with_retries(
-            lambda: recover(job, store, sink, stager, _now_ms(), found, not transactional, fill_rows)
+            lambda: recover(job, store, sink, stager, _now_ms(), found, not transactional, fill_rows, tell)
         )
         if spooled is not None:
             resources.with_retries(lambda: spooled.take_up(recovered.committed, store.spooled()))

@@ -7,6 +7,7 @@ from backfill_cli.catalog import job_rows
 from backfill_cli.errors import Command, Foreign, Hint, StartOver
 from backfill_cli.model.checkpoint import PartitionProgress, Progress, Written
 from backfill_cli.model.codec import decode, encode
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.upstream import SpoolView
 
@@ -25,6 +26,7 @@ TOLD = st.builds(
     eta_s=st.none() | st.tuples(st.floats(0), st.floats(0)),
     share=st.none() | st.floats(0, 1),
     written_per_s=st.none() | st.builds(Written, st.floats(0), st.floats(0), st.floats(0)),
+    committing=st.none() | st.from_type(Committing),
     partitions=st.lists(st.from_type(PartitionProgress), max_size=2).map(tuple),
 )
 

@@ -7,6 +7,7 @@ import pytest
 from backfill_cli.engine.loop.meter import PARTITIONS_SHOWN, InHand, Meter
 from backfill_cli.errors import sql
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress, Progress, Written
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.limit import Kind, Limit
 from backfill_cli.model.plan import ChangeWindow, EpochPlan
@@ -379,9 +380,32 @@ def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
     made.flying(2_000)
     committing = str(follows(made, Phase.UPSTREAM, 3_000).limited_by)
     assert committing == "the current commit: the sink is writing it"
+    made.writing(Committing(7, ("a", "b"), ("c", "d")), 2_000, 2_000)
+    committing = str(follows(made, Phase.UPSTREAM, 3_000).limited_by)
+    assert committing == "the current commit: 2 of 4 tables have it, now c"
     made.landed()
     made.observed(EpochPlan(pending_after=15), 3_000, UpstreamView("{}", START))
     assert str(follows(made, Phase.UPSTREAM).limited_by) == "catching up: 15 upstream commits left"
+
+
+def test_how_far_the_sink_is_with_a_commit_of_several_tables_is_told_and_over_with_it() -> None:
+    made = Meter("job", 1000)
+    made.observed(EpochPlan(), 900, UpstreamView("{}", START))
+    made.flying(2_000, 52_000, 12)
+    at = Committing(7, ("a",), ("b", "d"))
+    made.writing(at, 52_500, 2_500)
+    assert not made.untold(2_999), "short commits are not told"
+    assert made.untold(3_000)
+    told = follows(made, Phase.UPSTREAM, 3_000)
+    assert (told.committing, told.doing_ms) == (at, 52_000)
+    assert told.doing == "writing 12 rows to the sink: 1 of 3 tables have it, now b"
+    assert not made.untold(4_000)
+    made.writing(Committing(7, ("a", "b"), ("d",), (2, 5)), 60_000, 10_000)
+    assert made.untold(11_000)
+    told = follows(made, Phase.UPSTREAM, 11_000)
+    assert (told.doing, told.doing_ms) == ("filling d: 2 of 5 derived tables", 60_000)
+    made.landed()
+    assert (follows(made, Phase.UPSTREAM).committing, made.where) == (None, None)
 
 
 def test_how_far_a_long_epoch_is_read_is_told_each_second_and_a_short_one_says_nothing() -> None:

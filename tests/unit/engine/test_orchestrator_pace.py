@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from loop_world import SETTINGS, TABLE, World
+from loop_world import SETTINGS, TABLE, Sink, World
 
-from backfill_cli.contracts import StagedEpoch
+from backfill_cli.contracts import EpochCommit, StagedEpoch
 from backfill_cli.engine.loop.orchestrator import Tick
 from backfill_cli.errors import Transient
+from backfill_cli.model.checkpoint import Progress
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.job import Control, Verb, of_table
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.plan import EpochPlan
@@ -162,9 +165,12 @@ def test_without_a_barrier_for_six_times_the_longer_of_interval_and_target_it_sa
     said = f"no commit for {patience_ms / 1000:.0f} s: the sink is still writing commit {epoch}"
     assert str(world.loop.progress().waiting_for) == said
     assert str(world.loop.progress().limited_by) == f"waiting: {said}"
+    world.loop._committing(Committing(epoch, ("a",), ("b",)))
+    told = world.loop.progress()
+    assert (told.waiting_for, told.doing) == (None, "writing 10 rows to the sink: 1 of 2 tables have it, now b")
     world.steps(2, 1_000)
     world.steps(1, interval_ms)
-    assert world.loop.progress().waiting_for is None
+    assert (world.loop.progress().waiting_for, world.loop.progress().committing) == (None, None)
 
 
 def test_a_runner_that_stages_for_long_says_that_and_not_that_it_waits_for_the_sink() -> None:
@@ -221,3 +227,19 @@ def test_staging_beside_a_first_commit_that_has_not_ended_may_take_as_long() -> 
     world.now_ms += 9_000
     assert world.loop._flight.commit_ms == 0
     assert world.loop._flight.takes_ms >= 9_000
+
+
+def test_a_commit_of_several_tables_says_how_far_it_is_until_it_ends() -> None:
+    told: list[Progress] = []
+    world, commit = World(rows=10), Sink.commit
+    at = Committing(7, ("a",), ("b",))
+
+    def table_by_table(sink: Sink, one: EpochCommit) -> None:
+        one.tell(at)
+        told.append(world.loop.progress())
+        commit(sink, one)
+
+    world.sink.commit = partial(table_by_table, world.sink)  # type: ignore[method-assign]
+    world.steps(2)
+    assert [one.committing for one in told] == [at]
+    assert world.loop.progress().committing is None

@@ -14,6 +14,7 @@ from view_builders import progress, row
 
 from backfill_cli.errors import NoSuchJob, UsageError
 from backfill_cli.model.checkpoint import Totals
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.deadline import Outlook
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import Control, JobState, Phase
@@ -84,6 +85,13 @@ def test_the_file_has_what_status_says(tmp_path: Path) -> None:
         **{f"backfill_state{one}": float(one == "running") for one in STATES},
     }
     assert told == expected
+
+
+def test_how_many_tables_of_a_commit_are_written_is_there_while_a_runner_writes_it(tmp_path: Path) -> None:
+    at = Committing(1_763_692_900_000, ("a", "b"), ("c",))
+    told = in_file(tmp_path, progress=progress(committing=at))
+    assert (told["backfill_commit_tables"], told["backfill_commit_tables_written"]) == (3, 2)
+    assert "backfill_commit_tables" not in in_file(tmp_path, progress=progress(committing=at), live=False)
 
 
 def test_when_snapshot_and_log_were_finished_and_that_a_job_falls_behind_is_there(tmp_path: Path) -> None:
@@ -215,6 +223,7 @@ def test_the_page_says_of_each_metric_what_its_help_says(tmp_path: Path) -> None
         written={"orders": {"snapshot": 1}},
         failures={"57P01": 1},
         partitions_added=0,
+        committing=Committing(1_763_692_900_000, (), ("t",)),
         **finished,
     )
     with measured(lambda: looked(progress=told), str(tmp_path / "a.prom"), None):

@@ -13,6 +13,7 @@ from backfill_cli.catalog import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.derived import Derived, Filling
 from backfill_cli.model.job import Command, Control, JobState, Phase, Verb
 from backfill_cli.model.limit import Kind, Limit
@@ -30,6 +31,7 @@ from backfill_cli.view.model import (
     refills_of,
     spell_derived,
     spell_eta,
+    spell_half_written,
     spell_share,
     spell_skipped,
 )
@@ -355,6 +357,40 @@ def test_a_derived_table_is_filled_as_its_marker_says_or_once_the_snapshot_is_pa
         ended
         == f"d → main.d: {f'equalled its SELECT at commit {epoch}, the last one' if said == FILLED else said}"
     )
+
+
+def test_a_commit_that_not_all_tables_have_is_said_of_each_derived_table_and_after_a_kill_of_the_job() -> None:
+    derived = tuple(Derived(name, name, ("k",), "SELECT 1") for name in ("new", "old", "first"))
+    job = row(derived=derived)
+    last, at = committed_epoch(job), committed_epoch(job) + 1
+    half = Committing(at, ("t", "new", "first"), ("old",))
+    told = progress(phase=Phase.UPSTREAM, unfilled=("first",), committing=half)
+
+    def said(live: bool) -> list[str]:
+        return [
+            spell_derived(one, live) for one in job_view(row(progress=told, derived=derived, live=live)).derived
+        ]
+
+    assert said(live=True) == [
+        f"new: equals its SELECT at commit {at}, which is being written",
+        f"old: equals its SELECT at commit {last}; commit {at} is being written",
+        f"first: equals its SELECT at commit {at}, which is being written",
+    ]
+    assert said(live=False)[0] == f"new: equalled its SELECT at commit {at}, which is half written"
+    assert said(live=False)[1] == f"old: equalled its SELECT at commit {last}; commit {at} is half written"
+    died = job_details(job_view(row(progress=told, derived=derived, live=False)))
+    line = f"commit {at}: t, new, first have it; old lacks it; the next run finishes it"
+    assert line in " ".join(died.split())
+    assert line in " ".join(drawn(Picture(job_view(row(progress=told, derived=derived, live=False)))).split())
+    assert "half written" not in job_details(job_view(row(progress=told, derived=derived)))
+
+    many = Committing(at, tuple("abcdefg"), ("old",))
+    assert spell_half_written(many).startswith(f"commit {at}: a, b, c, d, e and 2 others have it; old lacks it")
+    finished = row(progress=told, derived=derived, live=False, epoch=at)
+    assert job_view(finished).committing is None
+    nothing = progress(committing=Committing(at, (), ("t", "old")))
+    assert job_view(row(progress=nothing, live=False)).committing is None
+    assert job_view(row(progress=nothing)).committing is not None
 
 
 def test_a_derived_table_that_is_filled_after_others_names_those_that_are_being_filled() -> None:
