@@ -143,12 +143,12 @@ def listed(keys: Sequence[Row]) -> str:
 
 
 def keys_of(table: Table, keys: Iterable[Row]) -> str:
-    """A relation of these keys, of the columns' types."""
+    """A SELECT of these keys, of the columns' types."""
     names = ", ".join(map(quoted, table.key))
     typed = ", ".join(
         f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" for name, kind in table.columns[: table.keys]
     )
-    return f"(SELECT {typed} FROM (VALUES {listed(sorted(keys))}) AS v({names}))"
+    return f"SELECT {typed} FROM (VALUES {listed(sorted(keys))}) AS v({names})"
 
 
 def base_of(table: Table) -> Base:
@@ -305,18 +305,22 @@ class _World:
             if keys is None:
                 told[f"public.{table.name}"] = None
             elif keys:
-                told[f"public.{table.name}"] = keys_of(table, keys)
+                told[f"public.{table.name}"] = f"changed_{len(told)}"
         taking = self.taking(told) if self.world.random.random() < 0.7 else []
         self.came["taken"] += len(taking)
         self.sink.run("BEGIN")
         try:
+            for table in changed:
+                if keys := changes[table.name]:
+                    name = told[f"public.{table.name}"]
+                    self.sink.run(f"CREATE TEMP TABLE {name} AS {keys_of(table, keys)}")
             taken = self.take_old(changed, changes, taking)
             upkeep.before(told, taken, [kept.name for kept in taking])
             self.write(self.sink, changed, changes)
             self.take_new(changed, changes, taken)
             assert not upkeep.after()
-            for one in taken.values():
-                self.sink.run(f"DROP TABLE {one.name}")
+            for name in filter(None, (*told.values(), *(one.name for one in taken.values()))):
+                self.sink.run(f"DROP TABLE {name}")
         except (BadData, self.sink.failed) as error:
             self.sink.run("ROLLBACK")
             if not bad:
