@@ -75,13 +75,15 @@ def used_in(tables: Sequence[Table], derived: Iterable[DerivedSection], dialect:
     return {table.name: found[table.name] for table in tables if table.keep is not None and table.name in found}
 
 
-def readers_of(table: str, tables: Sequence[Table], derived: Sequence[DerivedSection], dialect: str) -> list[str]:
-    """The derived tables that read the table, by others, too: each after those that it reads."""
+def readers_of(
+    read: Iterable[str], tables: Sequence[Table], derived: Sequence[DerivedSection], dialect: str
+) -> list[str]:
+    """The derived tables that read one of these tables, by others, too: each after those that it reads."""
     from backfill_cli.derived.columns import used
 
     names = {one.name: (one.sink_name,) for one in tables} | {one.name: (one.sink_name,) for one in derived}
     reads = {one.name: used(one.sql, dialect, names).keys() for one in derived}
-    reached = {table}
+    reached = set(read)
     while more := {one for one, of in reads.items() if not reached.isdisjoint(of)} - reached:
         reached |= more
     left, found = [one for one in reads if one in reached], list[str]()

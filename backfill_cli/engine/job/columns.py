@@ -1,13 +1,13 @@
 """Tables of which a job keeps only the columns that its derived tables use: `keep = "columns"`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import quote
 
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.config.columns import lacking, readers_of, same, selected, used_in
 from backfill_cli.config.connectors import sink_of
 from backfill_cli.contracts import JobDefinition, SinkTable, own
-from backfill_cli.engine.job.apart import why_none_joins, why_none_leaves
+from backfill_cli.engine.job.apart import why_none_comes_back
 from backfill_cli.errors import START_OVER, UsageError, command, in_config
 from backfill_cli.model.schema import names_of
 from backfill_cli.model.upstream import Pin
@@ -46,32 +46,35 @@ def require_kept(job: JobDefinition, after: JobConfig, file: str) -> None:
     had = {one.name: one for one in before.tables if one.keep is not None}
     if not had:
         return
-    for table, columns in used_in(after.tables, after.derived, _dialect(after)).items():
-        lacks = lacking(had[table], columns) if table in had else ()
-        if lacks:
-            refused = _not_kept(job, before, after, table, lacks, file)
-            raise refused.naming(job.name, job.has_tables_to_itself)
+    using = used_in(after.tables, after.derived, _dialect(after))
+    lacks = {name: lacking(had[name], columns) for name, columns in using.items() if name in had}
+    if any(lacks.values()):
+        refused = _not_kept(job, before, after, {name: some for name, some in lacks.items() if some}, file)
+        raise refused.naming(job.name, job.has_tables_to_itself)
 
 
 def _not_kept(
-    job: JobDefinition, before: JobConfig, after: JobConfig, table: str, lacks: Sequence[str], file: str
+    job: JobDefinition, before: JobConfig, after: JobConfig, lacks: Mapping[str, Sequence[str]], file: str
 ) -> UsageError:
-    name, dialect = before.job.name, _dialect(after)
+    """lacks: the columns that are not kept, by table; of each some."""
+    name = before.job.name
+    columns = " and ".join(f"{', '.join(some)} of table {table!r}" for table, some in lacks.items())
+    said = f"job {name!r} does not keep {columns}, which its derived tables would use"
+    if (why := why_none_comes_back(job, before.unreached_upstream().capabilities)) is not None:
+        which = f"table {next(iter(lacks))!r}" if len(lacks) == 1 else "these tables"
+        return UsageError(f"{said}, and cannot read {which} anew: {why}", START_OVER)
+    dialect, rows, of_file = _dialect(after), f" --with-rows --confirm {name}", f" --config {quote(file)}"
     had, has = (
-        "".join(f" --derived {quote(reader)}" for reader in readers_of(table, one.tables, one.derived, dialect))
+        "".join(f" --derived {quote(reader)}" for reader in readers_of(lacks, one.tables, one.derived, dialect))
         for one in (before, after)
     )
-    rows, of_file = f" --with-rows --confirm {name}", f" --config {quote(file)}"
     lines = [f"remove {name}{had}{rows}"] if had else []
-    lines += [f"remove {name} --table {quote(table)}{rows}", f"add {name} --table {quote(table)}{of_file}"]
+    for table in lacks:
+        lines += [f"remove {name} --table {quote(table)}{rows}", f"add {name} --table {quote(table)}{of_file}"]
     lines.append(f"add {name}{has}{of_file}")
-    anew = "for it to be read anew with them, each command once the one before is done: " + command(*lines)
-    can = before.unreached_upstream().capabilities
-    comes_back = not (why_none_leaves(job, can) or why_none_joins(job, can)) and len(before.tables) > 1
-    return UsageError(
-        f"job {name!r} does not keep {', '.join(lacks)} of table {table!r}, which its derived tables would use",
-        (anew + "; or " if comes_back else "") + START_OVER,
-    )
+    which = "it" if len(lacks) == 1 else "them"
+    anew = f"for {which} to be read anew with these columns, each command once the one before is done: "
+    return UsageError(said, anew + command(*lines) + "; or " + START_OVER)
 
 
 def _dialect(config: JobConfig) -> str:

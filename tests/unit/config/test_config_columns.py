@@ -1,6 +1,7 @@
 """`keep = "columns"` in a config: what the table's transform and target become, and what is refused by name."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,53 @@ def definition(job: JobConfig, strategy: str = "snapshot") -> JobDefinition:
     return JobDefinition("shop", job.stored(), "{}", pin, "forever", strategy, tables)
 
 
-@pytest.mark.parametrize(("strategy", "epoch"), [("snapshot", ', epoch = "v"'), ("chain", "")])
-def test_a_table_that_could_not_come_back_is_not_told_to_leave(file: Path, strategy: str, epoch: str) -> None:
-    changes = 'changes = { path = "c/{table}", format = "change-feed", file_format = "json"' + epoch + " }"
+def test_all_that_a_job_does_not_keep_is_named_and_its_tables_are_read_anew_one_by_one(file: Path) -> None:
+    """tests/crash/test_kill_columns.py types commands of one."""
+    kept = 'key = ["id"]\nkeep = "columns"'
+    cities = "[[derived]]\nname = 'cities'\nkey = ['city']\nsql = 'SELECT city FROM customers GROUP BY 1'\n"
+
+    def both(*derived: str, had: JobConfig | None = None) -> JobConfig:
+        config(file, *derived)
+        file.write_text(file.read_text().replace('key = ["id"]\n[sink]', f"{kept}\n[sink]"))
+        sections = {} if had is None else {one["name"]: one for one in had.tree["tables"]}
+        return load(file, of_job=lambda name: {"shop": sections}[name])
+
+    job = both(SUMS, cities)
+    with pytest.raises(UsageError) as refused:
+        require_kept(definition(job), both(SUMS, cities, BY_STATUS, had=job), "job.toml")
+    said = "does not keep customer of table 'public.orders' and name of table 'customers', which its derived"
+    assert said in str(refused.value)
+    with typed(refused.value) as hint:
+        assert [" ".join(words) for words in hint.commands()][:6] == [
+            "remove shop --derived sums --derived cities --with-rows --confirm shop",
+            "remove shop --table public.orders --with-rows --confirm shop",
+            "add shop --table public.orders --config job.toml",
+            "remove shop --table customers --with-rows --confirm shop",
+            "add shop --table customers --config job.toml",
+            "add shop --derived sums --derived cities --derived by_status --config job.toml",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "epoch", "why"),
+    [
+        ("snapshot", None, "it has no other table, which would stay meanwhile"),
+        ("snapshot", ', epoch = "v"', "its tables share one log of changes, which was read for these alone"),
+        ("chain", "", "the logs of its tables are taken into one spool (strategy chain)"),
+    ],
+)
+def test_a_table_that_could_not_come_back_is_not_told_to_leave(
+    file: Path, strategy: str, epoch: str | None, why: str
+) -> None:
+    changes = f'changes = {{ path = "c/{{table}}", format = "change-feed", file_format = "json"{epoch or ""} }}'
     job = config(file, SUMS, changes=changes)
     after = config(file, SUMS, BY_STATUS, had=job, changes=changes)
+    had = definition(job, strategy)
+    if epoch is None:
+        had = replace(had, tables=had.tables[:1])
     with pytest.raises(UsageError, match="does not keep customer of table 'public") as refused:
-        require_kept(definition(job, strategy), after, "job.toml")
+        require_kept(had, after, "job.toml")
+    assert refused.value.message.endswith(f"would use, and cannot read table 'public.orders' anew: {why}")
     with typed(refused.value.naming("shop", with_rows=True)) as hint:
         assert hint.commands() == [["drop", "shop", "--with-rows", "--confirm", "shop"]]
 
