@@ -254,8 +254,8 @@ class Catalog:
         """The command is in the job's inbox or, without a live runner, has been applied. Returns its id.
 
         seen: the job's lease, if the caller just read it; this saves opening the file once. guard, lifts, payload:
-        see Command. Raises Held for a second command that redefines the job while the first waits; a `set` takes
-        the place of one.
+        see Command. Raises Held for a command that redefines the job while one waits that it cannot follow; a
+        `set` takes the place of one.
         """
 
         def add(db: DuckDBPyConnection, held: bool) -> Command:
@@ -314,20 +314,22 @@ class Catalog:
         return command
 
     def _give_way(self, db: DuckDBPyConnection, job: str, asked: Command, held: bool) -> None:
-        """No other command waits to redefine the job, or one that it can follow. Raises Held.
+        """No other command waits to redefine the job, or such as it can follow. Raises Held.
 
-        held: whether a live runner has the job. Tables are put back one after the other, by one run; so derived
-        tables join, change and leave.
+        held: whether a live runner has the job. Tables, and derived ones, join and leave one after the other, by
+        one run; so tables are put back.
         """
         waiting, verb = inbox.redefining(db, job), asked.verb
-        follows = all(one.derived for one in (*waiting, asked))
-        if not waiting or follows or waiting[0].verb is verb is Verb.PUT_BACK:
+        if verb is not Verb.SET:
+            after = (Verb.PUT_BACK,) if verb is Verb.PUT_BACK else (Verb.SET, Verb.ADD, Verb.REMOVE)
+            if others := [one for one in waiting if one.verb not in after]:
+                raise waits_first(job, others[0], held)
             return
-        first = waiting[0]
-        if not first.verb is verb is Verb.SET:
-            raise waits_first(job, first, held)
-        inbox.take(db, job, (first,), jobs.standing(db, job).epoch, asked.at_ms)
-        inbox.refuse(db, job, first, Limit("a later set took its place"))
+        if others := [one for one in waiting if one.verb is not verb]:
+            raise waits_first(job, others[0], held)
+        for first in waiting:
+            inbox.take(db, job, (first,), jobs.standing(db, job).epoch, asked.at_ms)
+            inbox.refuse(db, job, first, Limit("a later set took its place"))
 
     def refusal(self, job: str, command_id: int) -> Limit | None:
         """Why a command that was taken has changed nothing; None if it has."""

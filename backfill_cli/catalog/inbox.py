@@ -74,7 +74,7 @@ def waiting(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
 
 
 def redefining(db: DuckDBPyConnection, job: str) -> tuple[Command, ...]:
-    """The commands that wait to redefine the job: several of derived tables, or of tables that are put back."""
+    """The commands that wait to redefine the job, oldest first."""
     return tuple(one for one in waiting(db, job) if one.verb in REDEFINES)
 
 

@@ -239,9 +239,9 @@ def test_derived_tables_over_kept_columns_are_exact_through_kills_and_get_furthe
         commands = hint.commands()
         assert [one[0] for one in commands] == ["remove", "remove", "add", "add"]
         shop.change()
-        for words in commands:
+        for words in commands:  # each waits for those before it, and one run takes all
             shop.run(*words)
-            shop.run("resume", "shop")
+        shop.run("resume", "shop")
     shop.equal("revenue", "notes")
     shop.kept("orders", "id", "amount", "customer", "note")
     shop.run("drop", "shop", "--with-rows", "--confirm", "shop")

@@ -13,6 +13,7 @@ import pytest
 
 from backfill_cli import failpoint
 from backfill_cli.contracts import JobDefinition, SinkTable
+from backfill_cli.engine.job.leave import without_aside
 from backfill_cli.engine.job.ownership import forget_strays
 from backfill_cli.engine.loop import aside as setting_aside
 from backfill_cli.engine.loop import redefine
@@ -255,7 +256,7 @@ class JoinSchedule:
         elif asked.verb is Verb.PUT_BACK:
             after, committed = self._back(job, change, recovered)
         elif asked.verb is Verb.REMOVE and standing is Standing.ASIDE:
-            after = redefine.without_aside(job, name)
+            after = without_aside(job, name)
             if change.with_rows:
                 self.sink.prepare("j", (sink_table(name),), into_existing=True)
                 dropping = {name: encode(sink_table(name))}
@@ -263,7 +264,7 @@ class JoinSchedule:
         elif asked.verb is Verb.REMOVE:
             gone = [table for table in job.tables if table.name == name]
             after = replace(
-                redefine.without_aside(job, name),
+                without_aside(job, name),
                 pin=job.pin.without(name),
                 tables=tuple(t for t in job.tables if t not in gone),
             )

@@ -1,33 +1,18 @@
-"""What a job is once the commands that wait to redefine it are taken: the next command, or run, follows them."""
+"""What config a job has once the commands that wait to redefine it are taken: the next run follows them."""
 
 import json
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from backfill_cli.catalog import Catalog, waits_first
+from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition
 from backfill_cli.engine.job.derived import changed_config
 from backfill_cli.engine.job.select import present, require_as_now, require_same, staying
-from backfill_cli.errors import BackfillError, UsageError
+from backfill_cli.errors import BackfillError
 from backfill_cli.model.change import Change
-from backfill_cli.model.job import REDEFINES, Verb
-
-
-def as_asked(name: str, catalog: Catalog) -> JobDefinition:
-    """The job once the commands are taken that wait and are of its derived tables: others follow them.
-
-    Raises Held where one waits that no other one follows.
-    """
-    job, row = catalog.definition(name), catalog.job(name)
-    for one in row.waiting:
-        if one.verb in REDEFINES and not one.derived:
-            raise waits_first(name, one, row.live)
-        if one.derived:
-            with suppress(BackfillError):  # its barrier refuses it, too
-                job = replace(job, config=changed_config(job, Change.read(one.payload)).stored())
-    return job
+from backfill_cli.model.job import Verb
 
 
 def config_after(job: JobDefinition, change: Change) -> JobConfig:
@@ -56,13 +41,8 @@ def _require_as_asked(job: JobDefinition, config: JobConfig, catalog: Catalog, l
     for one in waiting:
         with suppress(BackfillError):  # its barrier refuses it, too
             asked = replace(asked, config=config_after(asked, Change.read(one.payload)).stored())
-    try:
-        has_been_read = partial(catalog.change_logs.has_been_read, job.name)
-        require_same(asked, config, has_been_read, left=lambda: staying([*catalog.redefined(job.name), *waiting]))
-    except UsageError as refused:
-        if of_tables := [one for one in waiting if not one.derived]:  # no other command follows it
-            raise waits_first(job.name, of_tables[0], live) from refused
-        raise
+    has_been_read = partial(catalog.change_logs.has_been_read, job.name)
+    require_same(asked, config, has_been_read, left=lambda: staying([*catalog.redefined(job.name), *waiting]))
     return asked
 
 

@@ -1,6 +1,7 @@
 """What `set`, `add` and `remove` put into a job's inbox, checked as a start checks it."""
 
 import json
+import shlex
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from shlex import quote
 from backfill_cli.catalog import Catalog
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.engine.job.aside import kept_of, require_aside
-from backfill_cli.engine.job.asked import as_asked
+from backfill_cli.engine.job.awaited import as_asked
 from backfill_cli.engine.job.checks import estimate_of, planned_of
 from backfill_cli.engine.job.derived import (
     changed_config,
@@ -19,7 +20,14 @@ from backfill_cli.engine.job.derived import (
     require_unread,
 )
 from backfill_cli.engine.job.drop import require_unqueried
-from backfill_cli.engine.job.join import joined, require_absent, require_known, require_own_rows, require_removable
+from backfill_cli.engine.job.join import (
+    joined,
+    require_absent,
+    require_known,
+    require_own_rows,
+    require_removable,
+    sampled,
+)
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import (
     beside_aside,
@@ -90,7 +98,8 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
 
     Raises what refuses it, by the checks of a start.
     """
-    job = catalog.definition(name)
+    awaited = as_asked(name, catalog)
+    job = awaited.job
     if config is not None:
         require_of_job(name, config, Verb.ADD)
     require_absent(job, table)
@@ -102,6 +111,7 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
     (its_own,) = [one for one in whole.tree["tables"] if one["name"] == table]
     file = "" if config is None else config.file
     alone = whole.of_tables({table})
+    again = ("add", name, "--table", table, *(("--config", file) if told else ()), "--into-existing")
     rates = ((table, alone.table(table).rate),)
     change = Change(
         json.dumps(its_own),
@@ -114,14 +124,16 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
     )
     with Resources(whole) as resources, Resources(alone, opening=resources.opening) as its:
         try:
-            made = joined(job, change, catalog, resources, its, try_it=True)
+            made = joined(job, change, catalog, resources, its, try_it=True, dropped=awaited.goes)
+            if not into_existing:
+                awaited.require_gone(made.tables[0].target, shlex.join(again[:-1]))
         except SinkInUse as refused:  # of a job that begins, its start would be typed
-            again = ("add", name, "--table", table, *(("--config", file) if told else ()), "--into-existing")
             refused.hint = refused.hint.with_commands(lambda _start: Command(again))
             raise
+        sample = sampled(made, its)
         kept, estimates = its.sink.capabilities.logical_types, its.upstream.capabilities.log is not None
     planned = planned_of(made.tables[0], made.pin, estimates, kept)
-    estimate_s, by = estimate_of(alone, catalog, [planned], made.sample)
+    estimate_s, by = estimate_of(alone, catalog, [planned], sample)
     section = whole.table(table)
     lines = f"[[tables]]\nname = {json.dumps(table)}\nkey = {json.dumps(section.key)}"
     return Adding(change, planned, estimate_s, by, "" if told else lines)
@@ -142,7 +154,8 @@ def adding_derived(
 
     into_existing: so is what their tables have. Raises what refuses them.
     """
-    job = as_asked(name, catalog)
+    awaited = as_asked(name, catalog)
+    job = awaited.job
     require_of_job(name, config, Verb.ADD)
     has = {one["name"]: one for one in config.tree.get("derived", ())}
     told = {one: has[one] for one in derived if one in has}
@@ -161,7 +174,7 @@ def adding_derived(
     after = replace(job, config=whole.stored())
     with Resources(whole) as resources:
         try:
-            planned = checked_derived(after, change, catalog.sink_schemas(name), resources, catalog)
+            planned = checked_derived(after, change, awaited.schemas(catalog), resources, catalog)
         except SinkInUse as refused:
             if refused.replaceable:
                 typed = f"add {name}{named(tuple(told))}{' --replace' * again} --config {quote(config.file)}"
@@ -169,13 +182,17 @@ def adding_derived(
             raise
     if into_existing and catalog.job(name).phase is Phase.SNAPSHOT:
         require_filled_soon(name, change)
+    if not into_existing:
+        typed = f"add {name}{named(tuple(told))}{' --replace' * again} --config {quote(config.file)}"
+        for one in after.derived:
+            awaited.require_gone(one.target, typed)
     return AddingDerived(change, planned)
 
 
 def removing_derived(name: str, derived: Sequence[str], catalog: Catalog, with_rows: bool) -> Change:
     """Derived tables leave the job. Raises UsageError for one that another one reads."""
     change = Change("", derived=tuple(dict.fromkeys(derived)), with_rows=with_rows)
-    asked = as_asked(name, catalog)
+    asked = as_asked(name, catalog).job
     changed_config(asked, change)
     targets = {one.name: one.sink_name for one in from_stored(asked.config).derived}
     return replace(change, targets=tuple(targets[one] for one in change.derived))
@@ -183,17 +200,16 @@ def removing_derived(name: str, derived: Sequence[str], catalog: Catalog, with_r
 
 def removing(name: str, table: str, catalog: Catalog, with_rows: bool) -> Change:
     """A table leaves the job. Raises UsageError for one that has to stay, or, with_rows, whose rows have to."""
-    job = catalog.definition(name)
+    job = as_asked(name, catalog).job
+    config = from_stored(job.config)
     if derived_of(job, table) is not None:
         raise UsageError(f"{table!r} is a derived table", command(f"remove {name} --derived {quote(table)}"))
-    asked = as_asked(name, catalog)
-    require_unread(asked, from_stored(asked.config), table)
+    require_unread(job, config, table)
     if job.standing(table) is Standing.ASIDE:
         if with_rows:
             require_own_rows(job, table, kept_of(job, table))
         return Change("", table=table, with_rows=with_rows, rates=((table, None),))
     require_known(job, table)
-    config = from_stored(job.config)
     require_removable(job, config.unreached_upstream())
     (target,) = [one for one in job.tables if one.name == table]
     require_unqueried(name, target.target, catalog)

@@ -73,7 +73,7 @@ def _not_kept(
         lines += [f"remove {name} --table {quote(table)}{rows}", f"add {name} --table {quote(table)}{of_file}"]
     lines.append(f"add {name}{has}{of_file}")
     which = "it" if len(lacks) == 1 else "them"
-    anew = f"for {which} to be read anew with these columns, each command once the one before is done: "
+    anew = f"for {which} to be read anew with these columns: "
     return UsageError(said, anew + command(*lines) + "; or " + START_OVER)
 
 

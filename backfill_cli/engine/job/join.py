@@ -5,7 +5,7 @@ its pin. Nothing else of the job changes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -30,24 +30,28 @@ APART = "give it a job of its own: " + command("start --config FILE")
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """definition: of the job with the table. pin: of the table alone. tables: the sink's of it.
-
-    sample: what was read of it, where it was asked for.
-    """
+    """definition: of the job with the table. pin: of the table alone. tables: the sink's of it."""
 
     definition: JobDefinition
     pin: Pin
     tables: tuple[SinkTable, ...]
-    sample: Sampled
 
 
 def joined(
-    job: JobDefinition, change: Change, catalog: Catalog, whole: Resources, alone: Resources, *, try_it: bool
+    job: JobDefinition,
+    change: Change,
+    catalog: Catalog,
+    whole: Resources,
+    alone: Resources,
+    *,
+    try_it: bool,
+    dropped: Collection[str] = (),
 ) -> Joined:
     """The job once the change's table has joined it. Raises what refuses it.
 
-    whole, alone: opened for the config with the table, and for the table alone. try_it: the command asks, which
-    reads a sample and changes nothing; otherwise the upstream holds the table's changes from now on.
+    whole, alone: opened for the config with the table, and for the table alone. try_it: a command asks, which
+    changes nothing; otherwise the upstream holds the table's changes from now on. dropped: the sink's tables that
+    will be gone by then.
     """
     config, upstream, lease = alone.config, alone.upstream, alone.upstream.lease
     require_joinable(job, change.table, whole.upstream)
@@ -71,12 +75,16 @@ def joined(
         )
         whole.with_retries(lambda: whole.upstream.restore(after.pin))
         whole.with_retries(lambda: require_apart(job.name, whole.upstream, whole.sink, after.tables))
+        stand = [one for one in tables if one.target not in dropped]
         with owners_sought(catalog):
-            whole.with_retries(lambda: whole.sink.check(job.name, tables, change.into_existing))
-        sample = Sampled()
-        if try_it:
-            sample = require_readable(lambda: alone.spark, upstream, config, pin, tables)
-    return Joined(after, pin, tables, sample)
+            whole.with_retries(lambda: whole.sink.check(job.name, stand, change.into_existing))
+    return Joined(after, pin, tables)
+
+
+def sampled(made: Joined, alone: Resources) -> Sampled:
+    """What a sample of the table's rows shows. Raises what refuses them. alone: opened for it."""
+    with nothing_left(Path(alone.config.job.staging)):
+        return require_readable(lambda: alone.spark, alone.upstream, alone.config, made.pin, made.tables)
 
 
 def require_joinable(job: JobDefinition, table: str, upstream: Source) -> None:

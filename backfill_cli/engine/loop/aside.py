@@ -18,6 +18,7 @@ from backfill_cli.config import JobConfig
 from backfill_cli.contracts import JobDefinition, JobStore, Partitions, SinkTable, Source
 from backfill_cli.engine.job.aside import holds, let_go, require_able
 from backfill_cli.engine.job.drop import require_unqueried
+from backfill_cli.engine.job.leave import of_table
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import strategy_of
 from backfill_cli.engine.loop.checkpoints import lacking, promised
@@ -64,7 +65,7 @@ def set_aside(
     fresh = opened.enter_context(opened_as(_without(config, table), resources, tell))
     keeps = resources.upstream.keeps_aside(table)
     reason, why = cause.columns
-    gone = [one for one in job.tables if one.name in (table, side_name(table))]
+    gone = of_table(job, table)
     last, own = _last_of(table, job, recovered, resources), [one.name for one in job.tables if not one.side]
     section = next(one for one in config.tree["tables"] if one["name"] == table)
     one = Aside(

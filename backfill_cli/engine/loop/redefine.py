@@ -15,7 +15,13 @@ from backfill_cli.catalog import Catalog, wall_clock_ms
 from backfill_cli.catalog.runner import RunnerStore
 from backfill_cli.config import JobConfig, from_stored
 from backfill_cli.contracts import JobDefinition, Partitions, Sink, SinkTable, derived_table
-from backfill_cli.engine.job.aside import holds, kept_of, let_go, read_anew, require_aside
+from backfill_cli.engine.job.aside import (
+    holds,
+    kept_of,
+    let_go,
+    read_anew,
+    require_aside,
+)
 from backfill_cli.engine.job.asked import config_after
 from backfill_cli.engine.job.derived import take_in
 from backfill_cli.engine.job.drop import require_unqueried
@@ -26,6 +32,7 @@ from backfill_cli.engine.job.join import (
     require_known,
     require_removable,
 )
+from backfill_cli.engine.job.leave import having_left, of_table, without_aside
 from backfill_cli.engine.job.ownership import forget_strays, owners_sought
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.job.select import present, require_same, require_same_strategy, sections_of, strategy_of
@@ -403,11 +410,6 @@ def _forgotten(
     return _Made(without_aside(job, change.table), committed)
 
 
-def without_aside(job: JobDefinition, table: str) -> JobDefinition:
-    """The job, which does not remember that the table was set aside."""
-    return replace(job, aside=tuple(one for one in job.aside if one.table != table))
-
-
 def aside_of(job: JobDefinition, table: str) -> Aside:
     """The table, which is set aside. Raises UsageError."""
     for one in out(job.aside):
@@ -430,17 +432,10 @@ def _without_table(
     name = change.table
     require_removable(job, resources.upstream)
     _require_nothing_promised(recovered)
-    gone = [table for table in job.tables if name == table.name or table.name == side_name(name)]
+    gone = of_table(job, name)
     for table in gone:
         require_unqueried(job.name, table.target, catalog)
-    names = {table.name for table in gone}
-    definition = replace(
-        without_aside(job, name),  # of one that was being put back: its refill ends
-        config=resources.config.stored(),
-        fingerprint=json.dumps(resources.config.fingerprint()),
-        pin=job.pin.without(name),
-        tables=tuple(table for table in job.tables if table.name not in names),
-    )
+    definition = having_left(job, name, resources.config)
     resources.with_retries(lambda: resources.upstream.restore(definition.pin))
     with opened_as(from_stored(job.config).of_tables({name}), resources, resources.tell) as alone:
         if (lease := alone.upstream.lease) is not None:

@@ -286,8 +286,12 @@ def test_a_start_whose_config_has_what_a_waiting_command_removes_says_how_it_com
     typed_in(s, "add", "orders", "--derived", "by_name", "--derived", "total")
     run(s)
     typed_in(s, "remove", "orders", "--derived", "total")
+    with typed(s.refused("add", "orders", "--derived", "total", "--config", FILE)) as asked:
+        asked.says("for what joins to be written over them")
+        (into,) = asked.commands()
     with typed(s.refused("start", "--config", FILE, "--until", "caught-up")) as asked:
         (again,) = asked.commands()
+        assert sorted(again) == sorted([*into[:-2], str(s.folder / FILE), into[-1]])
         typed_in(s, *again)
         said = run(s, commands=2)
     assert not [one for one in said if "was refused" in one]

@@ -606,7 +606,8 @@ def test_a_start_with_the_tables_that_the_waiting_command_leads_to_is_the_next_r
         assert s.run(*words).exit_code == 0
         (s.folder / "job.toml").write_text(before)
         with typed(s.refused(*start)) as hint:
-            assert hint.commands() == [["resume", "orders", "--detach"]]
+            (back,) = hint.commands()  # the command that follows the one that waits
+            assert back[:4] == ["remove" if words[0] == "add" else "add", "orders", "--table", "refunds"]
             (s.folder / "job.toml").write_text(config)
             before = config
         for asked in (("plan", "--config", "job.toml"), start):
@@ -630,3 +631,75 @@ def test_a_config_that_is_not_there_is_named(s: Scene, verb: str) -> None:
     done = s.run(verb, "orders", *words, "--config", "none.toml")
     assert done.exit_code == 2
     assert "none.toml: 1 problem\n  the file does not exist" in done.stderr
+
+
+def types(s: Scene, *lines: str) -> None:
+    for words in map(str.split, lines):
+        done = s.run(*words)
+        assert done.exit_code == 0, done.output + done.stderr
+
+
+def takes(s: Scene, commands: int) -> list[str]:
+    with live(s) as claim:
+        said = [line for _ in range(commands) for line in taken(s, claim)]
+    stop(s)
+    return said
+
+
+BY_REFUND = (
+    "[[derived]]\nname = 'by_name'\nkey = ['name']\nsql = 'SELECT name, count(*) AS n FROM refunds GROUP BY 1'\n"
+)
+
+
+def test_commands_that_wait_follow_each_other_in_the_order_in_which_they_are_typed(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS + BY_REFUND)
+    join_both = ("add orders --table refunds --config job.toml", "add orders --derived by_name --config job.toml")
+    rows = "--with-rows --confirm orders"
+    types(s, *join_both)
+    assert [one.said for one in s.catalog.job("orders").waiting] == [
+        "add refunds",
+        "add --derived by_name",
+    ]
+    assert not [line for line in takes(s, 2) if "refused" in line]
+    assert markers(s).keys() == {"orders", "refunds", "by_name"}
+
+    # all of it leaves and comes back, as it would one run after the other
+    leave = (f"remove orders --derived by_name {rows}", f"remove orders --table refunds {rows}")
+    types(s, *leave, *join_both)
+    types(s, "start --config job.toml --until caught-up")
+    assert not [line for line in takes(s, 4) if "refused" in line]
+    assert markers(s).keys() == {"orders", "refunds", "by_name"}
+
+
+def test_what_the_commands_that_wait_leave_is_what_the_next_one_is_checked_against(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS + BY_REFUND)
+    types(s, "add orders --table refunds --config job.toml", "add orders --derived by_name --config job.toml")
+    with typed(s.refused("remove", "orders", "--table", "refunds")) as asked:
+        asked.says("remove what reads it first")
+        (removes,) = asked.commands()
+        types(s, " ".join(removes), "remove orders --table refunds")
+    for table, said in (("refunds", "table 'refunds' does not exist"), ("orders", "'orders' is the only table")):
+        assert said in s.run("remove", "orders", "--table", table).stderr
+    with typed(s.refused("add", "orders", "--table", "refunds", "--config", "job.toml")) as asked:
+        (again,) = asked.commands()
+        assert again[-1] == "--into-existing", "its rows stay"
+        types(s, " ".join(again))
+    assert not [line for line in takes(s, 5) if "refused" in line]
+    assert agreed(s) == {"orders", "refunds"}
+
+
+def test_a_set_that_waits_for_a_run_is_followed_by_a_table(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + "[throttle]\nrate = 7\n")
+    with live(s) as claim:
+        types(s, "set orders --config job.toml")
+        (s.folder / "job.toml").write_text(SHOP + "[throttle]\nrate = 7\n" + REFUNDS)
+        types(s, "add orders --table refunds --config job.toml")
+        with typed(s.refused("set", "orders", "--config", "job.toml")) as asked:
+            asked.says("a run takes it first")
+            assert asked.commands() == [["status", "orders"]]
+            for _ in range(2):
+                taken(s, claim)
+            types(s, "set orders --config job.toml")
+    config = from_stored(s.catalog.definition("orders").config)
+    assert config.throttle.rate == 7
+    assert [one.name for one in config.tables] == ["orders", "refunds"]
