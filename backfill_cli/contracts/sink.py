@@ -84,7 +84,8 @@ class EpochCommit:
     that does not yet is filled from the first commit past the snapshot on. fill_rows: about how many rows of the
     largest table that it reads a commit may fill it from, where a sink does so range by range; 0: none now; None:
     from all. aside: tables that are set aside, which these may read: their rows stay.
-    tell: receives how far the commit is, where tables have it one after the other.
+    tell: receives how far the commit is, where tables have it one after the other. holds: whether derived tables
+    that such a commit has not begun to fill are left to a later one.
     """
 
     job: str
@@ -104,6 +105,7 @@ class EpochCommit:
     aside: tuple[SinkTable, ...] = ()
     fill_rows: int | None = None
     tell: Callable[[Committing], None] = field(default=lambda _at: None, compare=False, repr=False)
+    holds: Callable[[], bool] = field(default=lambda: False, compare=False, repr=False)
 
     def may_lack(self, table: SinkTable) -> bool:
         """Whether a row that a change updates in part can be missing: such a change is skipped."""

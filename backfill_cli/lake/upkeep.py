@@ -77,6 +77,7 @@ class Keeping:
         self.others: dict[str, frozenset[str]] = {}  # see `LakeSink.moved`, of what the derived table reads
         self.took = Took()
         self.anew: set[str] = set()  # tables of which all rows are other ones
+        self.held: set[str] = set()  # derived tables that a later commit fills
 
     def keep(self) -> None:
         """Raises BadData for one whose rows cannot be computed, once the others are kept that do not read it."""
@@ -92,10 +93,14 @@ class Keeping:
             self.now[table.name] = self._base(table)
         self._note_changes()
         failed = dict[str, BadData]()
+        needed = _needed(found)
         for at, (one, now) in enumerate(found):
             self.now[one.derived.name] = now
             if all(self._has(later) for _, later in found[at:]):
                 break
+            if not (now.marker.epoch or one.derived.name in needed) and self._holds(one):
+                self.held.add(one.derived.name)
+                continue
             self._tell_where(at, found)
             if not failed.keys() & set(one.reads):
                 try:
@@ -110,6 +115,10 @@ class Keeping:
         for refusal in failed.values():
             raise or_leaves(self.commit.job, refusal)
 
+    def _holds(self, one: "Maintained") -> bool:
+        """Whether it is filled by a later commit; its marker stays at 0."""
+        return not self.held.isdisjoint(one.reads) or self.commit.fill_rows == 0 or self.commit.holds()
+
     def _tell_where(self, at: int, found: "Sequence[tuple[Maintained, Now]]") -> None:
         """That the derived table at this place is being kept or filled."""
         has = [*(table.name for table in self.commit.tables)]
@@ -119,7 +128,7 @@ class Keeping:
             name = one.derived.name
             now = self.now.get(name, before) if other < at else before
             filled += now.marker.epoch > 0
-            if other != at:
+            if other != at and name not in self.held:
                 (has if self._has(now) else lacks).append(name)
         filling = (filled + 1, len(found)) if not found[at][1].marker.epoch else None
         self.commit.tell(Committing(self.commit.epoch, tuple(has), tuple(lacks), filling))
@@ -456,6 +465,15 @@ class Keeping:
             raise marker_gone(self.commit, name, self.lake.holder)
         self.now[name] = Now(now.table, now.claim, *found)
         record.forget_before(self.commit.prev_epoch)
+
+
+def _needed(found: "Sequence[tuple[Maintained, Now]]") -> set[str]:
+    """What filled derived tables read, and what these read. It cannot wait: those are to equal their SELECTs."""
+    needed = set[str]()
+    for one, now in reversed(found):
+        if now.marker.epoch or one.derived.name in needed:
+            needed.update(one.reads)
+    return needed
 
 
 @dataclass(frozen=True, slots=True)

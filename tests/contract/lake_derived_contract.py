@@ -191,6 +191,50 @@ class LakeDerivedContract(DerivedContract):
             self._agree(query)
         assert not fills
 
+    def test_a_fill_stops_between_two_derived_tables_and_goes_on_with_those_that_are_not_filled(
+        self,
+        sink: Sink,
+        epochs: Epochs,
+        query: Query,
+        paired: tuple[Derived, ...],
+        again: Callable[[], Sink],
+        fills: list[str],
+    ) -> None:
+        """By a command, and by a kill. Changes go on meanwhile; one that a filled one reads does not wait."""
+
+        class Killed(BaseException):
+            pass
+
+        def unfilled() -> set[str]:
+            return {name for name, one in sink.committed(epochs.job).items() if not one.epoch}
+
+        derives_of(sink).renew(epochs.job, [PAIRS])
+        sink.commit(replace(past(epochs.next(upserts=rows((4, "d")), of="orders"), *paired), fill_rows=0))
+        assert (fills, unfilled()) == (["pairs", "by_item"], set()), "by_item is to equal its SELECT"
+        fills.clear()
+        derives_of(sink).renew(epochs.job, paired)
+        held = past(epochs.next(upserts=rows((2, "c")), of="orders"), *paired)
+        sink.commit(replace(held, holds=lambda: bool(fills)))
+        assert (fills, unfilled()) == (["pairs"], {"by_item"})
+        sink.commit(replace(past(epochs.next(upserts=rows((5, "e")), of="orders"), *paired), fill_rows=0))
+        assert (fills, unfilled()) == (["pairs"], {"by_item"})
+        derives_of(sink).renew(epochs.job, [PAIRS])
+
+        def dies() -> bool:
+            if "pairs" in fills[1:]:
+                raise Killed
+            return False
+
+        killed = past(epochs.next(deletes=[1], of="orders"), *paired)
+        with pytest.raises(Killed):
+            sink.commit(replace(killed, holds=dies))
+        sink = again()
+        sink.fence(epochs.job, 1)
+        assert (fills, unfilled()) == (["pairs", "pairs"], {"by_item"})
+        sink.commit(past(epochs.next(), *paired))
+        assert (fills, unfilled()) == (["pairs", "pairs", "by_item"], set())
+        self._agree(query)
+
     @pytest.fixture
     def fills(self, paired: tuple[Derived, ...], monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """The derived tables that were computed whole since they were first."""

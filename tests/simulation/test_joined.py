@@ -23,7 +23,7 @@ from backfill_cli.engine.loop.meter import Meter
 from backfill_cli.engine.loop.orchestrator import Orchestrator, Tick
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports
-from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.recovery import recover, unfilled
 from backfill_cli.engine.loop.refills import NotPutBack
 from backfill_cli.errors import BackfillError, Transient, UsageError
 from backfill_cli.model.aside import Aside, Standing, out, put_back
@@ -214,7 +214,7 @@ class JoinSchedule:
         ports = Ports(self.shop, self.sink, store, self.stager, None, submit, clock, clock, refills=refills)  # type: ignore[arg-type]
         settings = replace(SETTINGS, until="caught-up" if self.quiet else "forever")
         strategy = SnapshotStrategy(self.store.definition.pin.splits)
-        loop = Orchestrator(job, ports, strategy, settings, recovered, Meter("j", 1))
+        loop = Orchestrator(job, ports, strategy, settings, recovered, Meter("j", 1), unfilled(job, self.sink))
         loop._sizes = Sizes(SETTINGS.target_ms, *(Sizer(self.random.randrange(1, 12)) for _ in range(2)))
         return loop
 

@@ -9,7 +9,7 @@ from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.pace import Sizes
 from backfill_cli.engine.loop.ports import Job, Ports, commit_of
 from backfill_cli.engine.loop.recovery import filling_of, take_back, unfilled
-from backfill_cli.errors import Fatal, UsageError
+from backfill_cli.errors import BadData, Fatal, UsageError
 from backfill_cli.failpoint import hit
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.committing import Committing
@@ -82,16 +82,25 @@ class Flight(Generic[S]):
 
     unfilled: derived tables that a later commit fills, as of what the sink has; filling: how far those are of
     which some ranges are filled. kept_ms: by derived table, how long the last commit took to keep it. filled:
-    which of them it has brought further.
+    which of them it has brought further. uncomputed: those that wait for what corrects the rows that they read.
     """
 
     def __init__(
-        self, job: Job, ports: Ports, sink_schemas: Mapping[str, str], unfilled: Sequence[str] = ()
+        self,
+        job: Job,
+        ports: Ports,
+        sink_schemas: Mapping[str, str],
+        unfilled: Sequence[str] = (),
+        tried: Sequence[str] = (),
     ) -> None:
+        """tried: those that an earlier run may have tried to fill."""
         self.unfilled = tuple(unfilled)
         self.filling: Mapping[str, Filling] = filling_of(job, ports.sink) if unfilled else {}
         self._fill_rows: int | None = None
         self._tell: Callable[[Committing], None] = lambda _at: None
+        self._holds: Callable[[], bool] = lambda: False
+        self._tried = frozenset(tried)
+        self.uncomputed: frozenset[str] = frozenset()
         self._job, self._ports = job, ports
         self._sink_schemas = sink_schemas
         self._widens = False  # whether the epoch adds columns to the sink
@@ -104,13 +113,18 @@ class Flight(Generic[S]):
         self.begun_ms = 0  # by the steady clock
 
     def begin(
-        self, epoch: Epoch[S], before: int, fill_rows: int | None, tell: Callable[[Committing], None]
+        self,
+        epoch: Epoch[S],
+        before: int,
+        fill_rows: int | None,
+        tell: Callable[[Committing], None],
+        holds: Callable[[], bool],
     ) -> None:
         """Starts the flight of a prepared epoch; the sink commits it on top of epoch `before`.
 
-        fill_rows, tell: see `EpochCommit`.
+        fill_rows, tell, holds: see `EpochCommit`.
         """
-        self._fill_rows, self._tell = fill_rows, tell
+        self._fill_rows, self._tell, self._holds = fill_rows, tell, holds
         schemas = epoch.checkpoint.sink_schemas
         self._widens, self._sink_schemas = schemas != self._sink_schemas, schemas
         self._before, self.epoch, self.begun_ms = before, epoch, self._ports.steady_ms()
@@ -145,20 +159,33 @@ class Flight(Generic[S]):
         except (Fatal, UsageError) as refusal:
             ports = self._ports
             withdrawn = take_back(self._job, ports.store, ports.sink, ports.stager, epoch.checkpoint, refusal)
+            if epoch.fills and not withdrawn and isinstance(refusal, BadData) and self._was_told():
+                self.epoch = None
+                return epoch
             if epoch.plan.refill is None or not withdrawn:
                 raise
             self.epoch = None
             ports.refills.refused(refusal)  # the job goes on without it
             return None
         self.epoch = None
+        self.uncomputed = frozenset()
         return epoch
+
+    def _was_told(self) -> bool:
+        """Whether a run before this one may have ended with why these cannot be filled.
+
+        The tables have the commit. What corrects these rows can only follow.
+        """
+        self._look()
+        self.uncomputed = frozenset(self.unfilled)
+        return self.uncomputed <= self._tried
 
     def _commit(self, epoch: Epoch[S]) -> None:
         """Runs in the background."""
         began_ms = self._ports.steady_ms()
         stager, fill_rows = self._ports.stager, self._fill_rows
         commit = commit_of(self._job, epoch.checkpoint, self._before, stager, fill_rows=fill_rows)
-        commit = replace(commit, tell=self._tell)
+        commit = replace(commit, tell=self._tell, holds=self._holds)
         if self._widens:
             self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
         hit("before-commit")
@@ -166,6 +193,11 @@ class Flight(Generic[S]):
         hit("after-commit")
         derives = self._ports.sink.extras.derives if commit.derived else None
         self.kept_ms = {} if derives is None else derives.took_ms
+        self._look()
+        self.commit_ms = self._ports.steady_ms() - began_ms
+
+    def _look(self) -> None:
+        """What the commit has filled, and what is left."""
         self.filled = ()
         if before := self.unfilled:
             how = self.filling
@@ -173,4 +205,3 @@ class Flight(Generic[S]):
             self.filling = filling_of(self._job, self._ports.sink)
             further = {one for one in before if self.filling.get(one) != how.get(one)}
             self.filled = [one for one in before if one in further or one not in self.unfilled]
-        self.commit_ms = self._ports.steady_ms() - began_ms

@@ -91,7 +91,8 @@ class Orchestrator(Generic[S]):
         self._last_epoch = start.last_epoch
         self._job_state = JobState.PAUSED if start.control.paused else JobState.RUNNING
         self._ahead: Epoch[S] | None = None  # staged, not yet prepared
-        self._flight: Flight[S] = Flight(job, ports, committed.sink_schemas, unfilled)
+        tried = unfilled if committed.phase != Phase.SNAPSHOT else ()
+        self._flight: Flight[S] = Flight(job, ports, committed.sink_schemas, unfilled, tried)
         self._unmarked: EpochRecord | None = None  # committed, not yet marked in the catalog
         self._sizes = Sizes(settings.target_ms)
         self._rhythm = Rhythm(settings.interval_ms, settings.target_ms)
@@ -302,8 +303,9 @@ class Orchestrator(Generic[S]):
         self._applied = self._applied.join(flight.state.position)
         committed_ms = self._ports.now_ms()
         record = replace(flight.record, committed_ms=committed_ms, commit_ms=self._flight.commit_ms)
-        if flight.fills and self._flight.filled:
-            record = replace(record, mutations=f"{FILLED} {' and '.join(self._flight.filled)}")
+        if flight.fills:
+            filled = " and ".join(self._flight.filled) or "no derived table"
+            record = replace(record, mutations=f"{FILLED} {filled}")
         self._unmarked = record
         kept_ms = self._flight.kept_ms
         self._meter.committed(self._unmarked, flight.barrier_ms, self._ports.steady_ms(), kept_ms)
@@ -355,14 +357,11 @@ class Orchestrator(Generic[S]):
 
     @property
     def _has_unfilled(self) -> bool:
-        """Whether derived tables wait for further commits, in a sink where each commit brings them further.
-
-        Where tables share no transaction, one whose rows cannot be computed waits for what corrects them.
-        """
+        """Whether derived tables wait for further commits, and not for what corrects the rows that they read."""
         flight, derived = self._flight, self._job.derived
         begun = flight.filling or len(flight.unfilled) < len(derived)
         past = self._committed.epoch and (begun or self._committed.phase != Phase.SNAPSHOT)
-        return bool(flight.unfilled and past and self._ports.sink.capabilities.transactional)
+        return bool(past and set(flight.unfilled) - flight.uncomputed)
 
     @property
     def _fills_now(self) -> bool:
@@ -488,7 +487,8 @@ class Orchestrator(Generic[S]):
 
     def _fill(self, barrier: Barrier, plan: EpochPlan, budget: Budget) -> Tick | None:
         """An epoch without rows, whose commit brings derived tables further. plan: without any reads."""
-        if self._flight.epoch is not None:
+        in_spark = not self._ports.sink.capabilities.transactional
+        if self._flight.epoch is not None or (in_spark and self._opens()):
             return Tick.WAITING
         self.state = self._strategy.advance(self.state, plan, None, budget)
         ahead = self._standing(barrier, plan, Staged(uuid4().hex[:12]), budget.steady_ms, FILLED)
@@ -587,7 +587,7 @@ class Orchestrator(Generic[S]):
         self._ports.store.prepare(ahead.checkpoint, self._unmarked, self.progress())
         self._unmarked = None
         fill_rows = self._fills.allowed(self.state.control, self._ports.steady_ms())
-        self._flight.begin(ahead, self._committed.epoch, fill_rows, self._committing)
+        self._flight.begin(ahead, self._committed.epoch, fill_rows, self._committing, self._holds)
         self._meter.flying(self._ports.steady_ms(), self._ports.now_ms(), ahead.record.rows_written)
         self._ahead = None
         self._sizes.interrupted = 0
@@ -599,6 +599,14 @@ class Orchestrator(Generic[S]):
             self._rhythm.behind = leaves_more(ahead, self._sizes)
         hit("after-prepare")
         self._settle()
+
+    def _holds(self) -> bool:
+        """Whether derived tables are filled later: a command holds the fill, or the job stops.
+
+        Called by the commit's thread.
+        """
+        control = self.state.control
+        return self._stop_wanted() or self._fills.allowed(control, self._ports.steady_ms()) == 0
 
     def _committing(self, at: Committing) -> None:
         """The sink is so far with the commit. Called by the commit's thread."""

@@ -26,18 +26,16 @@ def recover(
     stager: Stager,
     now_ms: int,
     mutations: str = "recovered",
-    fills: bool = True,
     fill_rows: int | None = None,
     tell: Callable[[Committing], None] = lambda _at: None,
 ) -> Recovered:
     """Brings sink and catalog to the same epoch; returns what the loop starts with (nothing prepared).
 
-    mutations: the ledger's entry for an epoch that was promised. fills: derived tables that wait for nothing but a
-    commit have one, as nothing else may follow, which in a sink with transactions the loop sees to. fill_rows,
-    tell: see `EpochCommit`. Fences first, so that a commit of an older runner either is in the marker already or
-    will never be. Raises StateConflict when one side was restored to an older point, or when staged files are
-    damaged and only some tables have the epoch; Fatal when the sink can never take the promised epoch, which is
-    withdrawn.
+    mutations: the ledger's entry for an epoch that was promised. fill_rows, tell: see `EpochCommit`. What waits to
+    be filled is for the loop, but for what the promised commit fills in its transaction. Fences first, so that a
+    commit of an older runner either is in the marker already or will never be. Raises StateConflict when one side
+    was restored to an older point, or when staged files are damaged and only some tables have the epoch; Fatal
+    when the sink can never take the promised epoch, which is withdrawn.
     """
     sink.fence(job.name, job.token)
     hit("recovery-fenced")
@@ -55,12 +53,6 @@ def recover(
     if prepared is not None:
         record = _record(job, prepared, now_ms, mutations)
         kept = _keep_promise(job, start, prepared, record, has, store, sink, stager, now_ms, fill_rows, tell)
-    if kept.prepared is None and fills and _is_empty(job, kept.committed, sink):
-        filling = promised(kept, kept.committed, kept.last_epoch, now_ms, job.token)
-        assert filling is not None
-        store.prepare(filling, None, None)
-        hit("recovery-fills")
-        kept = replace(kept, prepared=filling)
     if kept.prepared is not None:
         record = _record(job, kept.prepared, now_ms, mutations)
         kept = _keep_promise(job, kept, kept.prepared, record, set(), store, sink, stager, now_ms, fill_rows, tell)
@@ -79,15 +71,6 @@ def filling_of(job: Job, sink: Sink) -> Mapping[str, Filling]:
     """How far those of them are of which some ranges are filled."""
     derives = sink.extras.derives if job.derived else None
     return {} if derives is None else derives.filling(job.name)
-
-
-def _is_empty(job: Job, committed: Checkpoint, sink: Sink) -> bool:
-    """Whether a derived table waits for a commit: it was dropped, or is to be filled anew."""
-    if not job.derived or not committed.epoch:
-        return False
-    markers = sink.committed(job.name)
-    filled = [markers.get(one.name, Marker(0, 0, "")).epoch > 0 for one in job.derived]
-    return not all(filled) and (any(filled) or committed.phase is not Phase.SNAPSHOT)
 
 
 def _markers(job: Job, sink: Sink) -> Mapping[str, Marker]:
@@ -153,6 +136,8 @@ def _keep_promise(
     if lacks or behind:
         commit = commit_of(job, prepared, start.committed.epoch, stager, only=frozenset(lacks))
         commit = replace(commit, folder=stager.current_folder(prepared.epoch, prepared.staged))
+        # where a fill is one SELECT, commands are to act before it
+        fill_rows = fill_rows if sink.capabilities.transactional else 0
         commit = replace(commit, fill_rows=fill_rows, tell=tell)
         try:
             sink.prepare(job.name, commit.tables, into_existing=True)

@@ -420,13 +420,12 @@ class _Run:
             lambda: self._parts(store, definition, config, resources)
         )
         job, fill_rows, sink = job_of(definition, claim.token), config.barrier.fill_rows, resources.sink
-        transactional = sink.capabilities.transactional  # then the loop fills derived tables, with what it reads
 
         def tell(at: Committing) -> None:
             resources.tell(Limit(f"commit {at.epoch} is being finished: {at.said}", Kind.NOW))
 
         recovered = resources.with_retries(
-            lambda: recover(job, store, sink, stager, _now_ms(), found, not transactional, fill_rows, tell)
+            lambda: recover(job, store, sink, stager, _now_ms(), found, fill_rows, tell)
         )
         if spooled is not None:
             resources.with_retries(lambda: spooled.take_up(recovered.committed, store.spooled()))

@@ -189,7 +189,7 @@ class _Fixing:
         """Keeps any outstanding promise: the sink has the epoch afterwards. what: for the ledger."""
         sink, now_ms = self.resources.sink, wall_clock_ms
         return self.resources.with_retries(
-            lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what, fills=False)
+            lambda: recover(self.job, self.store, sink, self.stager, now_ms(), what)
         )
 
     def _renew(self, found: VerifyReport) -> None:

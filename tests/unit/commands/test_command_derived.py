@@ -19,8 +19,9 @@ from backfill_cli.engine.job.derived import prepare_derived
 from backfill_cli.engine.job.ownership import forget_strays
 from backfill_cli.engine.job.resources import Resources
 from backfill_cli.engine.loop import run as engine_run
+from backfill_cli.engine.loop.checkpoints import promised
 from backfill_cli.engine.loop.ports import job_of
-from backfill_cli.engine.loop.recovery import recover
+from backfill_cli.engine.loop.recovery import recover, unfilled
 from backfill_cli.engine.loop.redefine import redefined
 from backfill_cli.errors import ConfigError, Fatal, UsageError
 from backfill_cli.model.codec import encode
@@ -95,7 +96,13 @@ def recovered(s: Scene, claim: Claim, resources: Resources) -> None:
     resources.sink.prepare("orders", job.tables, into_existing=True)
     prepare_derived(job, committed.sink_schemas, resources)
     forget_strays(job, committed, resources.sink, lambda _said: None)
-    recover(job_of(job, claim.token), claim.store, resources.sink, stager, 700)
+    mine = job_of(job, claim.token)
+    kept = recover(mine, claim.store, resources.sink, stager, 700)
+    if unfilled(mine, resources.sink):  # as the loop goes on
+        filling = promised(kept, kept.committed, kept.last_epoch, 700, claim.token)
+        assert filling is not None
+        claim.store.prepare(filling, None, None)
+        recover(mine, claim.store, resources.sink, stager, 700)
 
 
 def begins(s: Scene) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from backfill_cli import failpoint
-from backfill_cli.contracts import EpochCommit, SinkTable, StagedEpoch
+from backfill_cli.contracts import EpochCommit, SinkCapabilities, SinkTable, StagedEpoch
 from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.errors import Held
@@ -49,6 +49,9 @@ class World3:
     intact_files: bool = True
     trace: list[str] = field(default_factory=list)
     commits: list[EpochCommit] = field(default_factory=list)
+    capabilities: SinkCapabilities = field(
+        default_factory=lambda: SinkCapabilities(transactional=True, partial=True)
+    )
 
     def recover(self) -> Recovered:
         tables = tuple(SinkTable(t, t, ("k",), "narrow", side=t in self.side) for t in self.tables)

@@ -1,10 +1,10 @@
-"""A derived table that waits for nothing but a commit has one when a runner takes the job up."""
+"""A derived table that waits for nothing but a commit has one from the loop, where commands act."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from recovery_world import BEFORE, COMMITTED, NOTHING_PREPARED, TOKEN, World3, at, committed
+from recovery_world import BEFORE, COMMITTED, NOTHING_PREPARED, TOKEN, World3, at, committed, prepared
 
 from backfill_cli.contracts import SinkTable
 from backfill_cli.engine.loop.ports import Job
@@ -20,10 +20,10 @@ KEPT = tuple(Derived(name, name, (), f"SELECT count(*) AS n FROM {of}") for name
 class Deriving(World3):
     """A job with derived tables: the sink's `commit` fills those that are not."""
 
-    def recover(self, fills: bool = True) -> Recovered:
+    def recover(self) -> Recovered:
         tables = tuple(SinkTable(name, name, ("k",), "narrow") for name in self.tables)
         job = Job("j", TOKEN, tables, "{}", derived=KEPT)
-        return recover(job, self, self, self, 999, fills=fills)  # type: ignore[arg-type]
+        return recover(job, self, self, self, 999, fill_rows=1_000)  # type: ignore[arg-type]
 
     def prepare(self, first: Any, *more: Any, **named: Any) -> None:  # of the sink, and of the catalog
         if not isinstance(first, Checkpoint):
@@ -40,32 +40,25 @@ def world(x: int, y: int, phase: Phase) -> Deriving:
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "phase"), [(0, COMMITTED, Phase.UPSTREAM), (0, 0, Phase.LOG_STORE), (COMMITTED, 0, Phase.SNAPSHOT)]
-)
-def test_one_that_is_not_filled_past_the_snapshot_is_filled_by_a_commit_without_rows(
-    x: int, y: int, phase: Phase
-) -> None:
-    left = world(x, y, phase)
-    found = left.recover()
-    (commit,) = left.commits
-    assert (commit.derived, dict(commit.staged.tables), commit.prev_epoch) == (KEPT, {}, COMMITTED)
-    assert found.prepared is None
-    assert found.committed.epoch == commit.epoch > COMMITTED
-    assert replace(found.committed, epoch=0, prev_ms=0, attempt="", token=0) == replace(
-        left.start.committed, epoch=0, prev_ms=0, attempt="", token=0
-    )
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "phase", "fills"),
+    ("x", "y", "phase"),
     [
-        (COMMITTED, COMMITTED, Phase.UPSTREAM, True),
-        (0, 0, Phase.SNAPSHOT, True),
-        (0, COMMITTED, Phase.UPSTREAM, False),
+        (COMMITTED, COMMITTED, Phase.UPSTREAM),
+        (0, 0, Phase.SNAPSHOT),
+        (0, COMMITTED, Phase.UPSTREAM),
+        (0, 0, Phase.LOG_STORE),
+        (COMMITTED, 0, Phase.SNAPSHOT),
     ],
-    ids=["all are filled", "the snapshot is not read", "verify --fix compares first"],
 )
-def test_otherwise_recovery_commits_nothing(x: int, y: int, phase: Phase, fills: bool) -> None:
+def test_what_is_to_be_filled_is_left_to_the_loop(x: int, y: int, phase: Phase) -> None:
     left = world(x, y, phase)
-    assert left.recover(fills) == left.start
+    assert left.recover() == left.start
     assert left.commits == []
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_promised_commit_fills_in_its_transaction_and_elsewhere_waits_for_the_loop(transactional: bool) -> None:
+    left = world(0, 0, Phase.LOG_STORE)
+    left.start = replace(left.start, prepared=prepared)
+    left.capabilities = replace(left.capabilities, transactional=transactional)
+    left.recover()
+    assert [one.fill_rows for one in left.commits] == [1_000 if transactional else 0]
