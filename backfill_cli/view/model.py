@@ -230,7 +230,7 @@ class JobView:
     before a run has looked at them. incomplete: the upstream's newest commit, where it cannot be applied yet, as
     more of it may come; it is one of `pending_epochs`, and counts for `lag_s`. committing: how far the sink is
     with the commit that it is writing, where tables have it one after the other; without a runner, a commit that
-    some tables have and others lack.
+    some tables have and others lack, as last reported.
     """
 
     name: str
@@ -461,15 +461,19 @@ def half_written(view: JobView) -> Committing | None:
 
 
 def spell_half_written(at: Committing) -> str:
-    """`commit 17…: orders, customers have it; per_land, lands lack it; the next run finishes it`."""
-    has, lacks = (
-        f"{', '.join(names[:NAMED])}{f' and {more} others' if (more := len(names) - NAMED) > 0 else ''} {verb} it"
-        for names, verb in (
-            (at.has, "has" if len(at.has) == 1 else "have"),
-            (at.lacks, "lacks" if len(at.lacks) == 1 else "lack"),
-        )
-    )
-    return f"commit {at.epoch}: {has}; {lacks}; the next run finishes it"
+    """`commit 17…: orders, items have it; per_land was being written, lands was not; the next run finishes it`.
+
+    As last reported: more may have it.
+    """
+    has = f"{_listed(at.has)} {'has' if len(at.has) == 1 else 'have'} it"
+    writing = "".join(f"; {name} was being written" for name in at.lacks[:1])
+    rest = f", {_listed(at.lacks[1:])} {'was' if len(at.lacks) == 2 else 'were'} not" if at.lacks[1:] else ""
+    return f"commit {at.epoch}: {has}{writing}{rest}; the next run finishes it"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} others" if more > 0 else "")
 
 
 def incomplete_beside(view: JobView) -> str:

@@ -480,8 +480,9 @@ class Meter:
         if doing is not None and steady_ms - doing.since_steady_ms >= LONG_MS:
             return Limit(f"the current commit: {doing.what}")
         if flying_ms is not None and steady_ms - flying_ms >= LONG_MS:
-            where = "the sink is writing it" if self._where is None else self._where.said
-            return Limit(f"the current commit: {where}")
+            if self._where is not None:
+                return Limit(self._where.said, Kind.NOW)
+            return Limit("the current commit: the sink is writing it")
         if newest is not None:
             return newest.limit(state.converging)
         if not self._follows:

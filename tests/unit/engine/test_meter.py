@@ -382,7 +382,7 @@ def test_a_live_job_with_work_in_hand_is_not_limited_by_nothing() -> None:
     assert committing == "the current commit: the sink is writing it"
     made.writing(Committing(7, ("a", "b"), ("c", "d")), 2_000, 2_000)
     committing = str(follows(made, Phase.UPSTREAM, 3_000).limited_by)
-    assert committing == "the current commit: 2 of 4 tables have it, now c"
+    assert committing == "2 of 4 tables have it, now c"
     made.landed()
     made.observed(EpochPlan(pending_after=15), 3_000, UpstreamView("{}", START))
     assert str(follows(made, Phase.UPSTREAM).limited_by) == "catching up: 15 upstream commits left"

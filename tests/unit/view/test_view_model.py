@@ -379,13 +379,16 @@ def test_a_commit_that_not_all_tables_have_is_said_of_each_derived_table_and_aft
     assert said(live=False)[0] == f"new: equalled its SELECT at commit {at}, which is half written"
     assert said(live=False)[1] == f"old: equalled its SELECT at commit {last}; commit {at} is half written"
     died = job_details(job_view(row(progress=told, derived=derived, live=False)))
-    line = f"commit {at}: t, new, first have it; old lacks it; the next run finishes it"
+    line = f"commit {at}: t, new, first have it; old was being written; the next run finishes it"
     assert line in " ".join(died.split())
     assert line in " ".join(drawn(Picture(job_view(row(progress=told, derived=derived, live=False)))).split())
     assert "half written" not in job_details(job_view(row(progress=told, derived=derived)))
 
     many = Committing(at, tuple("abcdefg"), ("old",))
-    assert spell_half_written(many).startswith(f"commit {at}: a, b, c, d, e and 2 others have it; old lacks it")
+    assert spell_half_written(many).startswith(f"commit {at}: a, b, c, d, e and 2 others have it; old was being")
+    few = Committing(at, ("a",), ("new", "old"))
+    line = f"commit {at}: a has it; new was being written, old was not; the next run finishes it"
+    assert spell_half_written(few) == line
     finished = row(progress=told, derived=derived, live=False, epoch=at)
     assert job_view(finished).committing is None
     nothing = progress(committing=Committing(at, (), ("t", "old")))
