@@ -78,13 +78,9 @@ class DuckDBDerives(SqlDerives[State]):
     def called(self, state: State, select: str) -> Iterator[tuple[str, Calls]]:
         """What depends on the time zone has one, UTC. Macros are refused but for a few: they can be anything."""
         tree = json.loads(state.con.rows("SELECT json_serialize_sql($1)", select)[0][0])
-        known: dict[str, set[tuple[str, str | None]]] = {}
-        for name, kind, stability in state.con.rows(
-            "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions() WHERE internal"
-        ):
-            known.setdefault(name.lower(), set()).add((kind, stability))
+        known = _functions(state)
         for name, table in set(_calls(tree, False)):
-            kinds = known.get(name, set())
+            kinds = known.get(name, frozenset())
             if not table and kinds & {("aggregate", "CONSISTENT"), ("window", "CONSISTENT")}:
                 yield name, Calls.ROWS
             elif table or not (("scalar", "CONSISTENT") in kinds or name in _MACROS) or name in _OF_SESSION:
@@ -189,6 +185,23 @@ class DuckDBDerives(SqlDerives[State]):
         if not isinstance(exc, duckdb.Error) or classify(exc) in _PASSING:
             return None
         return text(exc)
+
+
+_FUNCTIONS: dict[str, frozenset[tuple[str, str | None]]] = {}
+
+
+def _functions(state: State) -> Mapping[str, frozenset[tuple[str, str | None]]]:
+    """DuckDB's own: by name, kinds (scalar, aggregate, …) and what the value of each depends on.
+
+    Asked once: they are the program's, the same in every database, as no extension is loaded.
+    """
+    if not _FUNCTIONS:
+        found = state.con.rows(
+            "SELECT lower(function_name), list(DISTINCT (function_type, stability)) FROM duckdb_functions() "
+            "WHERE internal GROUP BY 1"
+        )
+        _FUNCTIONS.update({name: frozenset(kinds) for name, kinds in found})
+    return _FUNCTIONS
 
 
 def _calls(tree: Any, table: bool) -> Iterator[tuple[str, bool]]:

@@ -390,7 +390,7 @@ class SqlDerives(Derives, Generic[S]):
     def _refuse_hidden(self, state: S, found: "Sequence[Maintained]") -> None:
         from backfill_cli.derived.contributions import CALLED, contributions
 
-        if hidden := self.hidden(state):
+        if found and (hidden := self.hidden(state)):
             for one in found:
                 ours = frozenset[str]() if isinstance(contributions(one), str) else CALLED
                 for name in sorted({*(name for name, _ in self.called(state, one.text)), *ours} & hidden):
