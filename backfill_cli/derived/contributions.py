@@ -281,7 +281,7 @@ def _adds(call: Call, engine: Engine) -> bool:
 
 def _outside(tree: exp.Expr) -> bool:
     """Whether it names a column outside of aggregates."""
-    bare = tree.copy().transform(lambda node: exp.Null() if isinstance(node, exp.AggFunc | exp.Filter) else node)
+    bare = tree.transform(lambda node: exp.Null() if isinstance(node, exp.AggFunc | exp.Filter) else node)
     return bare.find(exp.Column) is not None
 
 

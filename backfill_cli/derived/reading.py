@@ -295,17 +295,20 @@ class Reader:
     def _tree(self, start: int, end: int) -> exp.Expr:
         """Of these tokens; whoever would change it changes a copy."""
         if (start, end) not in self.trees:
-            self.trees[start, end] = self._parsed(self.piece(start, end))
+            self.trees[start, end] = self._parsed(start, end)
         return self.trees[start, end]
 
-    def _parsed(self, text: str) -> exp.Expr:
+    def _parsed(self, start: int, end: int) -> exp.Expr:
+        parser = sqlglot.Dialect.get_or_raise(self.engine.dialect).parser()
         try:
-            found = sqlglot.parse_one(text, dialect=self.engine.dialect)
+            found = parser.parse(self.tokens[start:end], self.text)
         except RecursionError:
             self.refuse("its SQL has brackets within brackets, too many to be read", "leave out some brackets")
         except SqlglotError as exc:
             self.unreadable(exc)
-        return found
+        if len(found) != 1 or found[0] is None:
+            self.unclear(start, end)
+        return found[0]
 
     # -- queries
 
@@ -944,7 +947,7 @@ class _Columns:
 
     def qualified(self, node: exp.Expr) -> exp.Expr:
         """The same, each column by the name of its leaf. Raises for a name that no leaf has."""
-        return node.copy().transform(self._found)
+        return node.transform(self._found)  # of a copy
 
     def _found(self, node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column) or node.meta.get("of"):

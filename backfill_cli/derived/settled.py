@@ -89,7 +89,7 @@ def _told(select: Select) -> Iterator[tuple[str, str]]:
 
 def _outside(item: Item, select: Select) -> Iterator[str]:
     """SQL of the columns that it has outside of aggregates."""
-    kept = item.tree.copy().transform(lambda one: exp.Null() if isinstance(one, exp.AggFunc | exp.Filter) else one)
+    kept = item.tree.transform(lambda one: exp.Null() if isinstance(one, exp.AggFunc | exp.Filter) else one)
     for column in kept.find_all(exp.Column):
         for leaf in select.leaves:
             if leaf.name == column.table and column.name in dict(leaf.columns):

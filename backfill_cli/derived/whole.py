@@ -60,7 +60,6 @@ class _Source:
 class WholeReader(Reader):
     def outermost(self) -> Whole:
         tree = self._tree(0, len(self.tokens))
-        self.offset = self.tokens[0].start
         self.found: dict[int, _Source] = {}
         self.read_bases: list[Base] = []
         self.inside: dict[int, _Source] = {}  # those that a query inside theirs names
@@ -201,7 +200,7 @@ class WholeReader(Reader):
                 )
 
     def _place(self, first: exp.Expr, last: exp.Expr) -> tuple[int, int]:
-        return self.offset + first.meta["start"], self.offset + last.meta["end"] + 1
+        return first.meta["start"], last.meta["end"] + 1
 
     def _require_end(self, one: exp.CTE) -> None:
         """Raises for recursion that rows could keep going: a cycle of rows, or a number that is counted on."""
