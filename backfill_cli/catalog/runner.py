@@ -6,7 +6,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, refills
+from backfill_cli.catalog import checkpoints, inbox, jobs, lease, ledger, refills, verified
 from backfill_cli.catalog.lease import JobLock
 from backfill_cli.catalog.store import Store
 from backfill_cli.duckdb_instance import DuckDBPyConnection
@@ -142,6 +142,7 @@ class RunnerStore:
             jobs.redefine(db, before, after)
             mine = [*(table.name for table in after.tables), *(one.table for one in after.aside)]
             refills.leave(db, self._job, mine, record.committed_ms)
+            verified.leave(db, self._job, [*mine, *(one.name for one in after.derived)])
             jobs.set_control(db, self._job, control)
             if committed is not None:
                 checkpoints.recommit(db, self._job, committed)

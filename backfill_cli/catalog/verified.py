@@ -1,6 +1,6 @@
 """What the last `verify` found for each table, shown by `status`; and what an unfinished one found equal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -102,6 +102,11 @@ class Verifies:
         """The job's next verify reads every table."""
         with self._store.writing() as db:
             _forget_equal(db, job)
+
+
+def leave(db: DuckDBPyConnection, job: str, names: Sequence[str]) -> None:
+    """Nothing is told of what was found in a table that is none of these, the job's."""
+    db.execute("DELETE FROM verified WHERE job = ? AND NOT list_contains(?, table_name)", [job, names])
 
 
 def _forget_equal(db: DuckDBPyConnection, job: str) -> None:

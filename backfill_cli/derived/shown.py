@@ -27,8 +27,11 @@ def found_by(one: Maintained) -> tuple[str, ...]:
     return tuple(name for name in one.derived.key if one.engine.name(name, True) in one.pushed)
 
 
-def grouped_by(one: Maintained) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Tables, and the columns of each by which rows are computed together; none where an expression is between."""
+def grouped_by(one: Maintained) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Tables, and the columns of each by which rows are computed together; none where an expression is between.
+
+    Before each, the table of which a changed row is in one of these groups: itself, and those that have its key.
+    """
     for branch in one.query.branches:
         trees = [branch.items[one.columns.index(name)].tree for name in one.pushed]
         sources = {leaf.name: leaf for leaf in branch.leaves}
@@ -38,7 +41,31 @@ def grouped_by(one: Maintained) -> Iterator[tuple[str, tuple[str, ...]]]:
         leaf = sources[of.pop()]
         if isinstance(leaf.source, Base):
             names = dict(zip((name for name, _ in leaf.columns), leaf.source.columns, strict=True))
-            yield leaf.source.name, tuple(names[tree.name] for tree in trees)
+            columns = tuple(names[tree.name] for tree in trees)
+            yield leaf.source.name, leaf.source.name, columns
+            for changed in _having_key(branch, leaf.name):
+                if changed != leaf.source.name:
+                    yield changed, leaf.source.name, columns
+
+
+def _having_key(branch: Select, leaf: str) -> list[str]:
+    """The tables of which each row is joined with at most one of this leaf, over others, too: by keys."""
+    sources, found = {one.name: one.source for one in branch.leaves}, [leaf]
+    pairs = [each for pair in _equal(branch) for each in (pair, pair[::-1])]
+    for at in found:  # grows meanwhile
+        for (of, _), (to, name) in pairs:
+            if to == at and of not in found and _is_key(branch, to, name):
+                found.append(of)
+    return [source.name for source in map(sources.__getitem__, found[1:]) if isinstance(source, Base)]
+
+
+def _is_key(branch: Select, leaf: str, name: str) -> bool:
+    """Whether the column alone tells the rows of a table apart, which the leaf is."""
+    (one,) = [each for each in branch.leaves if each.name == leaf]
+    if not isinstance(one.source, Base):
+        return False
+    column = one.source.columns[[column for column, _ in one.columns].index(name)]
+    return one.source.unique and one.source.key == (column,)
 
 
 def fans_out(one: Maintained) -> Iterator[tuple[str, str, str]]:
@@ -48,11 +75,9 @@ def fans_out(one: Maintained) -> Iterator[tuple[str, str, str]]:
         for pair in _equal(branch):
             for (of, _), (to, name) in (pair, pair[::-1]):
                 changed, reached = leaves[of].source, leaves[to].source
-                if isinstance(changed, Base) and isinstance(reached, Base):
+                if isinstance(changed, Base) and isinstance(reached, Base) and not _is_key(branch, to, name):
                     places = [column for column, _ in leaves[to].columns]
-                    column = reached.columns[places.index(name)]
-                    if not (reached.unique and reached.key == (column,)):
-                        yield changed.name, reached.name, column
+                    yield changed.name, reached.name, reached.columns[places.index(name)]
 
 
 def joined_by(one: Maintained) -> Iterator[tuple[str, str]]:

@@ -525,8 +525,11 @@ def _compared(
         tests = [f"coalesce({test}, TRUE)" for test in differs.values()]
         items = [f"s.{row}", f"t.{row}", *texts, *tests]
         numbered = ", ".join(f"{item} AS {own.numbered(own.VALUE, at)}" for at, item in enumerate(items))
+        keys = ", ".join(f"coalesce(s.{backticked(name)}, t.{backticked(name)}) NULLS LAST" for name in table.key)
+        first = f"ORDER BY {keys} " * bool(keys)
         rows = spark.sql(
-            f"SELECT {numbered} {both} WHERE t.{row} IS NULL OR s.{row} IS NULL OR ({changed}) LIMIT {named}"
+            f"SELECT {numbered} {both} WHERE t.{row} IS NULL OR s.{row} IS NULL OR ({changed}) "
+            f"{first}LIMIT {named}"
         ).toArrow()
         for one_row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
             found += different(listed, len(table.key), *one_row)

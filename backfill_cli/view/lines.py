@@ -157,7 +157,7 @@ def _facts(view: JobView) -> list[tuple[str, str]]:
         *((("refused", spell_refused(view.refused)),) if view.refused is not None else ()),
         *(("refill", spell_refill(one)) for one in refills_of(view)),
         *((("to be dropped", spell_dropping(view)),) if view.dropping else ()),
-        *((("pending commands", ", ".join(view.pending_commands)),) if view.pending_commands else ()),
+        *((("pending commands", ", ".join(view.pending_said)),) if view.pending_commands else ()),
         ("runner", spell_runner(view)),
         *((("numbers", age),) if (age := spell_age(view)) is not None else ()),
     ]

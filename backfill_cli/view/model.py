@@ -230,7 +230,7 @@ class JobView:
     before a run has looked at them. incomplete: the upstream's newest commit, where it cannot be applied yet, as
     more of it may come; it is one of `pending_epochs`, and counts for `lag_s`. committing: how far the sink is
     with the commit that it is writing, where tables have it one after the other; without a runner, a commit that
-    some tables have and others lack, as last reported.
+    some tables have and others lack, as last reported. pending_said: the commands that wait, as they were typed.
     """
 
     name: str
@@ -263,6 +263,7 @@ class JobView:
     caught_up_ms: int | None
     pending_commands: Sequence[Verb]
     runner: RunnerView
+    pending_said: Sequence[str] = ()
     groups: Sequence[SplitGroup] = ()
     partitions: Sequence[PartitionProgress] = ()
     tables: Sequence[TablePartitions] = ()
@@ -358,6 +359,7 @@ def job_view(
         log_store_finished_ms=progress.log_store_finished_ms,
         caught_up_ms=row.caught_up_ms,
         pending_commands=tuple(command.verb for command in row.waiting),
+        pending_said=tuple(one.said for one in row.waiting),
         runner=RunnerView(row.lease.host, row.lease.pid, row.lease.renewed_ms, row.live, row.lease.claimed_ms),
         groups=() if progress.partitions else tuple(groups),
         partitions=tuple(sorted(progress.partitions, key=_in_order)),

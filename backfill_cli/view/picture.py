@@ -411,7 +411,7 @@ def _facts(view: JobView) -> list[tuple[str, Hint | str, str]]:
     if view.headroom is not None and view.headroom.small:
         facts.append(("headroom", spell_headroom(view.headroom), WARN))
     if view.pending_commands:
-        facts.append(("requested", ", ".join(view.pending_commands), ""))
+        facts.append(("requested", ", ".join(view.pending_said), ""))
     if view.quarantined:
         facts.append(("quarantined", spell_quarantined(view.quarantined), WARN))
     if view.converging and view.phase != "snapshot":

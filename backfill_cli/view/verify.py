@@ -168,9 +168,11 @@ def _table_lines(table: TableVerdict) -> Iterator[str]:
         yield f"  {part.name}: {counts}" + (f"; columns {', '.join(part.columns)}" if part.columns else "")
     if len(table.different) > RANGES_SHOWN:
         yield f"  and {len(table.different) - RANGES_SHOWN} more ranges of {table.ranges}"
-    keys = len({row.key for row in table.rows})
-    if 0 < keys < table.missing + table.extra + table.changed:
-        yield f"  the first {f'{keys:,} ' if keys > 1 else ''}of them:"
+    # a row that is missing or extra has a line; one that is changed has one for each column
+    shown = len({row.key for row in table.rows if row.column is not None})
+    shown += sum(row.column is None for row in table.rows)
+    if 0 < shown < table.missing + table.extra + table.changed:
+        yield f"  the first {f'{shown:,} ' if shown > 1 else ''}of them:"
     for row in table.rows:
         yield f"  {_row(row, by, held)}"
 

@@ -45,6 +45,7 @@ from backfill_cli.model.checkpoint import Owner
 from backfill_cli.model.headroom import Headroom, Unread
 from backfill_cli.model.job import OF_RUNS, JobState, Phase
 from backfill_cli.model.limit import Limit
+from backfill_cli.model.position import table_of
 from backfill_cli.model.reports import PlannedDeadline, PlannedDerived, PlannedTable, PlanReport, Refusal
 from backfill_cli.model.schema import fields_of, names_of, shown_column
 from backfill_cli.model.units import spell_epoch
@@ -352,7 +353,6 @@ def plan(
         if not table.side
     ]
     beside = [planned_of(table, pin, False, kept) for table in tables if table.side]
-    exact = pin.complete_at is None
     estimate_s, by = estimate_of(config, catalog, planned, checked.sample)
     now_ms, job = wall_clock_ms(), catalog.job(config.job.name) if known else None
     short = too_short(headroom, checked.choice.strategy, estimate_s, now_ms)
@@ -367,7 +367,7 @@ def plan(
         position=_shown(pin),
         pending_epochs=len(view.pending) if view else None,
         pending_bytes=sum(e.size_bytes for e in view.pending) if view else 0,
-        converging_until=None if exact else ", ".join(str(c) for _, c in pin.complete_at or ()),
+        converging_until=_consistent_from(pin, [one.name for one in planned]),
         retention=checked.choice.retention,
         constraints_hold=hold,
         constraints_why=why,
@@ -415,6 +415,14 @@ def planned_of(table: SinkTable, pin: Pin, estimated: bool, kept: Collection[str
 def _shown(pin: Pin) -> str:
     cursors = ", ".join(f"{log}: {cursor}" for log, cursor in pin.position)
     return pin.shown or cursors or "the start of the change log"
+
+
+def _consistent_from(pin: Pin, tables: Sequence[str]) -> str | None:
+    """Of one log that all tables share, its cursor alone; what it has of each one's folder says no more."""
+    cursors = list(pin.complete_at or ())
+    shared = [cursor for log, cursor in cursors if table_of(log, tables) is None]
+    told = dict.fromkeys(map(str, shared or (cursor for _, cursor in cursors)))
+    return None if pin.complete_at is None else ", ".join(told)
 
 
 def _known_job(config: JobConfig, catalog: Catalog) -> Iterator[str]:

@@ -330,8 +330,23 @@ def require_same(
         both = [table.name for table in config.tables if table.name in had["tables"]]
         parts = [one.of_tables(both).fingerprint() for one in (before, config)] if both else [had, now]
         if not found_in(*({key: part for key, part in one.items() if key != "derived"} for one in parts)):
+            _require_refreshed(job, before, config)
             _refuse_others(name, had, config, known, left())
         raise _different(name, found, moved(had, now), known)
+
+
+def _require_refreshed(job: JobDefinition, before: JobConfig, config: JobConfig) -> None:
+    """Each derived table that was refreshed in full, and is not now, can be kept by its changes.
+
+    Raises UsageError naming the piece of its SELECT that cannot: `add --replace` would. Of a config with further
+    tables, which its SELECTs can read, only `add` tells.
+    """
+    full = {one.name for one in before.derived if one.refresh is not None}
+    lost = any(one.name in full and one.refresh is None for one in config.derived)
+    if lost and {one.name for one in config.tables} <= {one.name for one in before.tables}:
+        derives = config.open_sink().extras.derives
+        assert derives is not None, "a config with derived tables has been checked"
+        derives.reads([one.value for one in config.derived], (*job.tables, *job.beside))
 
 
 def _refuse_others(

@@ -170,6 +170,14 @@ def _asked(
     )
 
 
+def _as_found(had: JobDefinition, has: JobDefinition) -> str:
+    """The ledger's word for what is promised as a job goes on as another one, or as it was."""
+    if had == has:
+        return "recovered"
+    was, now = ((one.tables, one.derived, [aside.table for aside in one.aside]) for one in (had, has))
+    return Verb.SET if was == now else "redefined"
+
+
 class _Run:
     """One run of one job, from its claim to its end."""
 
@@ -382,7 +390,7 @@ class _Run:
                     error = failed
                 if error is None and tick is not Tick.REDEFINED:
                     return tick
-                before, opened, found = opened, ExitStack(), "redefined"
+                before, opened, had = opened, ExitStack(), job
                 with before:  # until what follows is open
                     if error is None:
                         job, config, resources = self._redefined(claim, job, config, resources, opened)
@@ -390,6 +398,7 @@ class _Run:
                         job, config, resources = self._again_aside(claim, job, config, resources, opened)
                     else:
                         job, config, resources = self._without(claim, job, config, resources, opened, error)
+                found = _as_found(had, job)
         finally:
             opened.close()
 

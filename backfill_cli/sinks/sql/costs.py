@@ -50,16 +50,19 @@ class Sizes:
         return f"{self.average:,.{digits}f} rows; the largest has {self.largest:,.0f}"
 
 
-def added(table: str, by: Sequence[str], sizes: Sizes) -> PlannedCost:
+def added(table: str, of: str, by: Sequence[str], sizes: Sizes) -> PlannedCost:
+    """of: the table of which `by` are columns, of whose rows each changed one has at most one."""
     groups, _ = sizes.of_rows()
     told = f"change about {groups:,} groups of {', '.join(by)}, whose other rows are not read, {sizes.by}"
-    return _cost(CostKind.CHANGED, table, table, by, sizes, told, groups=groups)
+    return _cost(CostKind.CHANGED, table, of, by, sizes, told, groups=groups)
 
 
-def again(table: str, by: Sequence[str], sizes: Sizes) -> PlannedCost:
+def again(table: str, of: str, by: Sequence[str], sizes: Sizes) -> PlannedCost:
+    """As `added`, of groups that are computed again."""
     _, rows = sizes.of_rows()
-    told = f"compute about {rows:,} of its rows again (groups of {', '.join(by)}: {sizes}), {sizes.by}"
-    return _cost(CostKind.COMPUTED_AGAIN, table, table, by, sizes, told, rows=rows)
+    whose = "of its rows" if of == table else f"rows of {of}"
+    told = f"compute about {rows:,} {whose} again (groups of {', '.join(by)}: {sizes}), {sizes.by}"
+    return _cost(CostKind.COMPUTED_AGAIN, table, of, by, sizes, told, rows=rows)
 
 
 def joined(table: str, reached: str, by: Sequence[str], sizes: Sizes) -> PlannedCost:

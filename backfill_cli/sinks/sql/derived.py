@@ -286,9 +286,9 @@ class SqlDerives(Derives, Generic[S]):
             if name in there and (statement := self.unindexed(state, there[name], column)):
                 what = f"{name}: no index begins with {column}, by which changes of what is joined find its rows"
                 yield f"{what}: {statement}"
-        for name, columns in dict.fromkeys(grouped_by(one)):
-            if name in there and (sizes := self.groups(state, there[name], columns)) is not None:
-                yield (costs.added if by_contributions else costs.again)(name, columns, sizes)
+        for name, of, columns in dict.fromkeys(grouped_by(one)):
+            if of in there and (sizes := self.groups(state, there[of], columns)) is not None:
+                yield (costs.added if by_contributions else costs.again)(name, of, columns, sizes)
         for name, reached, column in dict.fromkeys(fans_out(one)):
             if (
                 reached in there
@@ -709,9 +709,10 @@ class SqlDerives(Derives, Generic[S]):
             shown = [*derived.key, *differs]
             texts = ", ".join(f"CAST({side}.{quoted(name)} AS text)" for name in shown for side in "st")
             tests = "".join(f", coalesce({test}, TRUE)" for test in differs.values())
+            first = " ORDER BY " * bool(keyed) + ", ".join(f"coalesce({s}, {t}) NULLS LAST" for s, t in keyed)
             for sides in state.con.rows(
                 f"SELECT s.{row}, t.{row}, {texts}{tests} {both} "
-                f"WHERE t.{row} IS NULL OR s.{row} IS NULL OR ({changed}) LIMIT {named}"
+                f"WHERE t.{row} IS NULL OR s.{row} IS NULL OR ({changed}){first} LIMIT {named}"
             ):
                 found += different(shown, len(derived.key), *sides)
         return ComparedDerived(rows, held, missing, extra + twice, changes, tuple(found[:named]), filled)

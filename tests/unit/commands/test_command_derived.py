@@ -26,6 +26,7 @@ from backfill_cli.engine.loop.redefine import redefined
 from backfill_cli.errors import ConfigError, Fatal, UsageError
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState
+from backfill_cli.model.verify import TableVerdict, VerifyReport
 
 __all__ = ["scene"]
 
@@ -198,6 +199,38 @@ def test_one_is_refreshed_in_full_by_an_option_that_comes_and_goes(s: Scene) -> 
     with typed(s.refused("add", "orders", "--derived", "by_name")) as asked:
         pass_again(s, asked, in_full)
     assert [one.refresh for one in s.catalog.definition("orders").derived] == [""]
+
+
+def test_a_select_that_needs_to_be_refreshed_in_full_is_refused_once_the_option_is_gone(s: Scene) -> None:
+    without = (
+        '[[derived]]\nname = "by_name"\nkey = ["name"]\n'
+        'sql = "SELECT name, count(*) AS n FROM orders GROUP BY 1 UNION SELECT name, 0 FROM orders"\n'
+    )
+    in_full = without.replace("[[derived]]", '[[derived]]\nrefresh = "full"').replace('["name"]', '["name", "n"]')
+    says(s, in_full)
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    run(s)
+    says(s, in_full.replace('refresh = "full"\n', ""))
+    for words in (("start", "--config", FILE), ("plan", "--config", FILE), ("set", "orders", "--config", FILE)):
+        with typed(s.refused(*words)) as asked:
+            asked.says('refresh = "full"')
+            assert "--replace" not in asked.hint, "it would be refused"
+            says(s, in_full)
+            typed_in(s, "plan", "--config", FILE)
+            says(s, in_full.replace('refresh = "full"\n', ""))
+
+
+def test_what_a_verify_found_in_one_is_told_until_it_leaves(s: Scene) -> None:
+    says(s, BY_NAME)
+    typed_in(s, "add", "orders", "--derived", "by_name")
+    run(s)
+    wrong = TableVerdict("by_name", "by_name", False, 2, 2, missing=1, extra=1, derived=True)
+    s.catalog.verified.note(VerifyReport("orders", 5, (TableVerdict("orders", "orders", True, 3, 3), wrong), 1.0))
+    typed_in(s, "remove", "orders", "--derived", "by_name")
+    assert "verified:         different" in typed_in(s, "status", "orders")
+    run(s)
+    assert "different" not in typed_in(s, "status", "orders")
+    assert [(one.table, one.equal) for one in s.catalog.job("orders").verified] == [("orders", True)]
 
 
 def test_two_that_read_each_others_columns_are_replaced_together(s: Scene) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hint_typed import typed
 
 from backfill_cli.derived.rows import Maintained, maintained
-from backfill_cli.derived.shown import found_by, reads_of
+from backfill_cli.derived.shown import fans_out, found_by, grouped_by, reads_of
 from backfill_cli.errors import UsageError
 from backfill_cli.model.derived import Base, Derived
 
@@ -700,3 +700,21 @@ def test_what_the_parser_cannot_read_is_said_once(capfd: pytest.CaptureFixture[s
     with pytest.raises(UsageError, match="no SELECT but VACUUM"):
         read("VACUUM orders customers")
     assert capfd.readouterr().err == ""
+
+
+def test_costs_are_told_of_each_table_whose_rows_are_in_one_group_and_of_joins_that_reach_more() -> None:
+    """Of max over a join, `plan` told what changes of one table cost, and nothing of the other."""
+    by_country = read(
+        "SELECT c.country, max(o.id) AS n FROM orders o JOIN customers c ON c.id = o.customer_id GROUP BY 1",
+        ("country",),
+    )
+    assert list(grouped_by(by_country)) == [
+        ("public.customers", "public.customers", ("country",)),
+        ("public.orders", "public.customers", ("country",)),
+    ]
+    assert list(fans_out(by_country)) == [("public.customers", "public.orders", "customer_id")]
+    by_status = read(
+        "SELECT o.status, count(c.id) AS n FROM orders o JOIN customers c ON c.id = o.customer_id GROUP BY 1"
+    )
+    assert list(grouped_by(by_status)) == [("public.orders", "public.orders", ("status",))]
+    assert list(fans_out(by_status)) == [("public.customers", "public.orders", "customer_id")]

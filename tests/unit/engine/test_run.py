@@ -269,3 +269,13 @@ def test_an_error_of_what_a_signal_has_cut_off_is_no_failure_of_the_job(catalog:
     with pytest.raises(SystemExit, match="143"):
         signalled(catalog, cut_off)
     assert catalog.job("orders").state is JobState.STOPPED
+
+
+def test_what_a_set_brings_to_the_sink_is_called_so_and_other_tables_are_another_job() -> None:
+    """`history` called a `set` redefined."""
+    table = SinkTable("orders", "orders", ("id",), "{}")
+    pin = Pin(Position(), None, None, ())
+    had = JobDefinition("orders", '{"derived": []}', "{}", pin, "forever", "snapshot", (table,))
+    config = replace(had, config='{"derived": [], "throttle": {"rate": 7}}')
+    more = replace(config, tables=(table, replace(table, name="refunds")))
+    assert [loop_run._as_found(had, one) for one in (had, config, more)] == ["recovered", "set", "redefined"]

@@ -23,6 +23,7 @@ from backfill_cli.contracts import (
     Pinned,
     TableSpec,
 )
+from backfill_cli.engine.job import checks
 from backfill_cli.engine.job.checks import plan
 from backfill_cli.engine.job.select import (
     choose,
@@ -33,7 +34,7 @@ from backfill_cli.engine.job.select import (
     require_whole,
 )
 from backfill_cli.errors import UsageError
-from backfill_cli.model.position import START
+from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
 from backfill_cli.upstreams import files
 
@@ -173,6 +174,19 @@ def test_a_sink_that_writes_whole_rows_is_refused_what_may_come_without_a_column
 def test_whole_rows_and_logs_that_are_read_ask_for_nothing() -> None:
     whole(Taking(), False, ["upper(doc) AS up"], "v > 1")
     whole(None, False, ["upper(doc) AS up"], "v > 1")
+
+
+def test_a_log_of_several_folders_is_consistent_from_one_place() -> None:
+    """`plan` said `10, c-00010.json, c-00010.json`."""
+
+    def told(**cursors: int | str) -> str | None:
+        pin = Pin(START, None, Position.of(cursors), ())
+        return checks._consistent_from(pin, ["kunden", "orders"])
+
+    assert told(epoch=10, kunden="c-00010.json", orders="c-00010.json") == "10"
+    assert told(kunden="c-00010.json", orders="c-00010.json") == "c-00010.json"
+    assert told(kunden="c-00010.json", orders="c-00012.json") == "c-00010.json, c-00012.json"
+    assert checks._consistent_from(Pin(START, None, None, ()), ["kunden"]) is None
 
 
 def test_the_chain_is_asked_for_and_keeps_no_constraint_until_it_has_converged() -> None:

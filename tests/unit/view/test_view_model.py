@@ -12,6 +12,7 @@ from view_builders import GROUPS, ROW, drawn, ledger, progress, row
 from backfill_cli.catalog import Lease
 from backfill_cli.catalog.verified import Verified
 from backfill_cli.errors import Hint
+from backfill_cli.model.change import Change
 from backfill_cli.model.checkpoint import EpochRecord, PartitionProgress
 from backfill_cli.model.committing import Committing
 from backfill_cli.model.derived import Derived, Filling
@@ -185,6 +186,18 @@ def test_numbers_that_are_old_say_of_when_they_are() -> None:
 def test_a_command_not_yet_taken_shows_in_the_state() -> None:
     view = job_view(row(waiting=(Command(1, Verb.PAUSE, "cli", 5),)))
     assert (view.state, view.pending_commands) == ("pausing", ("pause",))
+
+
+def test_commands_that_wait_are_told_with_what_they_are_of() -> None:
+    gone, more = Change("", derived=("per_land", "best")), Change("{}", table="refunds")
+    waiting = (
+        Command(1, Verb.REMOVE, "cli", 5, payload=gone.stored),
+        Command(2, Verb.ADD, "cli", 6, payload=more.stored),
+    )
+    view = job_view(row(waiting=waiting))
+    assert view.pending_commands == (Verb.REMOVE, Verb.ADD)
+    for text in (job_details(view), drawn(Picture(view))):
+        assert "remove --derived per_land --derived best, add refunds" in text
 
 
 def test_what_the_last_verify_found_is_one_line_of_a_job() -> None:
