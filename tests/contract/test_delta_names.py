@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+import sink_epochs
 from hint_typed import typed
 from sink_contract import Epochs, a_table, rows
 from sink_epochs import schema_json
@@ -15,7 +17,7 @@ from backfill_cli.errors import Fatal, StateConflict, UsageError
 from backfill_cli.lake.delta import edge
 from backfill_cli.model.checkpoint import Marker
 from backfill_cli.model.plan import SnapshotRead
-from backfill_cli.sinks.delta import DeltaOptions, connector
+from backfill_cli.sinks.delta import DeltaOptions, connector, tables
 from backfill_cli.sinks.delta.sink import DeltaSink
 from backfill_cli.sinks.delta.tables import OF_A_MERGE
 from backfill_cli.upstreams.delta import connector as upstreams
@@ -221,3 +223,27 @@ def test_a_name_of_deltas_merge_is_refused_with_the_transform_that_renames_it(
             "job", [replace(taken, derived=True, schema=schema_json(**{"id": "long", renamed: "string"}))], False
         )
     sink.check("job", [replace(taken, key=())], False)
+
+
+def test_a_job_that_was_filled_with_such_a_name_starts_over_with_the_transform(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version took it: its job ran as long as nothing changed. Another transform is refused to it."""
+    sink = by_name(spark, f"{tmp_path}/{{table}}")
+    taken = a_table(schema=schema_json(id="long", _row_id_="string"))
+    epochs = Epochs(tmp_path / "staging", "job", tables=(taken,))
+    with monkeypatch.context() as before:
+        before.setattr(tables, "OF_A_MERGE", ())
+        before.setattr(sink_epochs, "ROW", pa.schema({"id": pa.int64(), "_row_id_": pa.string()}))
+        sink.prepare("job", [taken], False)
+        sink.commit(epochs.next(inserts=[{"id": 1, "_row_id_": "a"}]))
+    held = spark.read.format("delta").load(f"{tmp_path}/orders").select("id", "_row_id_")
+    assert held.toArrow().to_pylist() == [{"id": 1, "_row_id_": "a"}]
+    with pytest.raises(UsageError, match="cannot be called '_row_id_'") as refused:
+        sink.prepare("job", [taken], True)
+    with typed(refused.value.naming("job", with_rows=True)) as hint:
+        hint.says('rename it in the transform: select = ["_row_id_ AS row_id", …]; if the job has already begun')
+        assert hint.commands() == [["drop", "job", "--with-rows", "--confirm", "job"]]
+        sink.drop([taken])
+        sink.forget("job")
+        sink.prepare("job", [replace(taken, schema=schema_json(id="long", row_id="string"))], False)

@@ -305,7 +305,8 @@ class Verification:
             memory = None if isinstance(expected, CurrentRows) else self._memory(at, copy)
             known = {} if memory is None else memory.equal(tables)
             weights = {table.name: _weight(table.name, at) for table in tables}
-            steps.expect([weight for name, weight in weights.items() if name not in known])
+            asks = self._asks(saved)
+            steps.expect([*(weight for name, weight in weights.items() if name not in known), *asks.values()])
             rows = expected.beside(copy) if isinstance(expected, CurrentRows | Expected) else expected
             verdicts = []
             for table in tables:
@@ -322,7 +323,7 @@ class Verification:
                 if take is not None and not compared.verdict.equal:
                     with steps.work(f"writing the rows that make table {table.target} equal", further=True):
                         take(table, compared.changes())
-            verdicts += self._derived(copy, saved)
+            verdicts += self._derived(copy, saved, asks)
         return VerifyReport(
             definition.name,
             at.epoch,
@@ -337,7 +338,20 @@ class Verification:
             keys=asked.part.keys,
         )
 
-    def _derived(self, copy: SinkCopy, saved: SavedJob) -> Iterator[TableVerdict]:
+    def _asks(self, saved: SavedJob) -> Mapping[str, float]:
+        """By derived table that is compared, what its SELECT weighs."""
+        if not self.definition.derived:
+            return {}
+        derives, wanted = self.resources.sink.extras.derives, self.asked.tables
+        assert derives is not None, "a job with derived tables has been checked"
+        job, at = decode(JobDefinition, saved.definition), saved.checkpoint
+        tables = (*tables_at(job, at), *job.beside)
+        asks = select_weights(
+            derives.reads(self.definition.derived, tables), {one.name: _weight(one.name, at) for one in tables}
+        )
+        return {name: weight for name, weight in asks.items() if not wanted or name in wanted}
+
+    def _derived(self, copy: SinkCopy, saved: SavedJob, asks: Mapping[str, float]) -> Iterator[TableVerdict]:
         """Each derived table beside its SELECT, by the sink's own engine, over the same copy: of all tables, also
         those that are set aside or being put back.
         """
@@ -349,8 +363,9 @@ class Verification:
         for one in others:
             if wanted and one.name not in wanted:
                 continue
-            self.steps.doing(f"comparing {one.name} with its SELECT")
-            found = copy.compare(one, others, tables, ROWS_NAMED)
+            self.steps.table(asks[one.name])
+            with self.steps.work(f"comparing {one.name} with its SELECT"):
+                found = copy.compare(one, others, tables, ROWS_NAMED)
             if not found.compared or (not found.filled and saved.checkpoint.phase is Phase.SNAPSHOT):
                 yield TableVerdict(one.name, one.target, True, 0, 0, derived=True, filled=False)
                 continue
@@ -374,6 +389,14 @@ class Verification:
         told = [__version__, encode(self.definition), encode(at), *asked, mark]
         basis = hashlib.sha256(json.dumps(told).encode()).hexdigest()
         return Memory(self.catalog, self.definition.name, basis)
+
+
+def select_weights(reads: Mapping[str, Sequence[str]], weights: Mapping[str, float]) -> dict[str, float]:
+    """By derived table, the weights of all tables that its SELECT reads. reads: each after those that it reads."""
+    found = dict(weights)
+    for name, read in reads.items():
+        found[name] = sum(found[one] for one in read)
+    return {name: found[name] for name in reads}
 
 
 def tables_at(definition: JobDefinition, at: Checkpoint) -> Sequence[SinkTable]:

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, excepti
 from pyarrow.fs import LocalFileSystem
 
 from backfill_cli.contracts import SinkTable, own
-from backfill_cli.contracts.refusals import belongs_to, gone, require_key, rows_of_others
+from backfill_cli.contracts.refusals import IF_BEGUN, belongs_to, gone, require_key, rows_of_others
 from backfill_cli.errors import (
     BackfillError,
     BadData,
@@ -274,7 +274,7 @@ def _taken(table: SinkTable, name: str) -> UsageError:
     what = f"table {table.name!r}: a column cannot be called {name!r}, which Delta uses for one of its own"
     if table.derived:
         return UsageError(what, f"name it otherwise in derived.sql: {plain(name)} AS {name.strip('_')}")
-    return UsageError(what, f"rename it in the transform: {in_select(plain(name), name.strip('_'))}")
+    return UsageError(what, f"rename it in the transform: {in_select(plain(name), name.strip('_'))}" + IF_BEGUN)
 
 
 def _cannot_hold(table: SinkTable, name: str, kind: Any) -> BadData:
