@@ -25,7 +25,7 @@ class Committing:
     @property
     def said(self) -> str:
         """`4 of 9 tables have it, now per_land`; `filling revenue: 2 of 5 derived tables`."""
-        if self.filling is not None:
+        if self.filling is not None and self.lacks:
             at, several = self.filling
             return f"filling {self.lacks[0]}: {at} of {several} derived tables"
         now = f", now {self.lacks[0]}" if self.lacks else ""
