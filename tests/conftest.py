@@ -7,7 +7,7 @@ import gc
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,6 +133,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config) -> "Scheduling | None":
     import shares
 
     return shares.Shares(config) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The garbage collector waits: it took a quarter of the CPU, looking again at what collecting tests makes."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
