@@ -7,7 +7,7 @@ that is not abstract has a default that is right for a sink without it.
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,14 @@ class SavedJob:
     checkpoint: Checkpoint
 
 
+def _untold(at: Committing) -> None:
+    """Nobody asks how far a commit is."""
+
+
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class EpochCommit:
     """One epoch for a sink: applied completely, once, with its marker.
@@ -104,8 +112,12 @@ class EpochCommit:
     derived: tuple[Derived, ...] = ()
     aside: tuple[SinkTable, ...] = ()
     fill_rows: int | None = None
-    tell: Callable[[Committing], None] = field(default=lambda _at: None, compare=False, repr=False)
-    holds: Callable[[], bool] = field(default=lambda: False, compare=False, repr=False)
+    tell: Callable[[Committing], None] = field(default=_untold, compare=False, repr=False)
+    holds: Callable[[], bool] = field(default=_never, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A task of a worker gets it without its last fields: those call this process."""
+        return EpochCommit, tuple(getattr(self, one.name) for one in fields(self) if one.compare)
 
     def may_lack(self, table: SinkTable) -> bool:
         """Whether a row that a change updates in part can be missing: such a change is skipped."""

@@ -1,6 +1,7 @@
 """Commits and staged files for the contract of sinks, written with pyarrow: no Spark is needed."""
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from backfill_cli.contracts import EpochCommit, SavedJob, Sink, SinkTable
 from backfill_cli.model.checkpoint import Checkpoint
+from backfill_cli.model.committing import Committing
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import EpochPlan, Staged, StagedFile, StagedTable
 from backfill_cli.model.position import Position
@@ -90,7 +92,23 @@ class Epochs:
             staged=Staged(attempt, {of or self.tables[0].name: staged}),
             unique=unique,
             saved=SavedJob(definition, checkpoint),
+            tell=(watched := Watched()).note,
+            holds=watched.holds,
         )
+
+
+class Watched:
+    """Who asks how far a commit is, as the run of a job does: something of this process that cannot be pickled."""
+
+    def __init__(self) -> None:
+        self._turn, self.seen = threading.Lock(), list[Committing]()
+
+    def note(self, at: Committing) -> None:
+        with self._turn:
+            self.seen.append(at)
+
+    def holds(self) -> bool:
+        return False
 
 
 def stage(
