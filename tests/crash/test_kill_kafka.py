@@ -70,6 +70,7 @@ def write(topic: Topic, numbers: range, partition: int) -> list[tuple[int, int]]
     return [(partition, n) for n in numbers]
 
 
+@pytest.mark.in_turn("a topic under kills")
 def test_four_deaths_lose_and_repeat_no_offset(broker: "Broker", tmp_path: Path) -> None:
     topic = new_topic(broker, 2)
     (tmp_path / "job.toml").write_text(

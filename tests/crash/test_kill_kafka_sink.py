@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kept_python
+import pytest
 from kafka_sink import SinkTopics
 from kafka_topics import new_topic
 
@@ -41,6 +42,7 @@ def run(folder: Path, failpoint: str) -> int:
     return kept_python.typed(folder, told, "start", "--config", "job.toml", "--until", "caught-up").returncode
 
 
+@pytest.mark.in_turn("a topic under kills")
 def test_two_deaths_lose_and_repeat_no_event(broker: "Broker", tmp_path: Path) -> None:
     topic, filled = new_topic(broker, 2), SinkTopics(broker)
     told = CONFIG.format(bootstrap=broker.bootstrap, topic=topic.name, prefix=filled.prefix)

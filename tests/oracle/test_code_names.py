@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 9
-LAKE = ("delta", "iceberg", "lake")
+FILES, LAKE = ("files", "duckdb", "sql"), ("delta", "iceberg", "lake")
+IN_FILES = pytest.mark.in_turn("our code's names in files")
 IN_A_LAKE = pytest.mark.in_turn("our code's names in a lake")
 OF_DELTA = ("_change_type", "_commit_version", "_commit_timestamp")
 OF_ICEBERG = (
@@ -201,9 +202,9 @@ def of_iceberg(folder: Path, name: str) -> list[Row]:
 @pytest.mark.parametrize(
     ("upstream", "sink", "systems", "read", "foreign", "run"),
     [
-        (Debezium, "duckdb", ("files", "duckdb", "sql"), of_duckdb, (), loaded),
-        (Dms, "duckdb", ("files", "duckdb", "sql"), of_duckdb, ("op",), loaded),
-        (Feed, "duckdb", ("files", "duckdb", "sql"), of_duckdb, OF_DELTA, spooled),
+        pytest.param(Debezium, "duckdb", FILES, of_duckdb, (), loaded, marks=IN_FILES),
+        pytest.param(Dms, "duckdb", FILES, of_duckdb, ("op",), loaded, marks=IN_FILES),
+        pytest.param(Feed, "duckdb", FILES, of_duckdb, OF_DELTA, spooled, marks=IN_FILES),
         pytest.param(Delta, "iceberg", LAKE, of_iceberg, OF_ICEBERG + OF_DELTA, loaded, marks=IN_A_LAKE),
         pytest.param(Iceberg, "delta", LAKE, of_delta, OF_ICEBERG, loaded, marks=IN_A_LAKE),
     ],

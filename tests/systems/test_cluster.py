@@ -100,7 +100,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin" / "python"
 
 
-@pytest.mark.in_turn("databases and topics on a cluster")
+@pytest.mark.in_turn("a cluster")
 @pytest.mark.parametrize("knows", [True, False], ids=["with the package", "without it"])
 def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
     broker: "Broker",
@@ -138,7 +138,7 @@ def test_a_job_runs_on_a_cluster_and_says_what_its_executors_lack(
             assert count(tmp_path / "events.duckdb") == 100
 
 
-@pytest.mark.in_turn("databases and topics on a cluster")
+@pytest.mark.in_turn("a cluster")
 def test_a_job_runs_and_is_verified_over_spark_connect(broker: "Broker", tmp_path: Path) -> None:
     (tmp_path / "snapshot").mkdir()
     pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "snapshot" / "a.parquet", row_group_size=100)

@@ -75,7 +75,7 @@ def row(n: int) -> dict[str, Any]:
     return {"id": n, "name": f"name {n}"}
 
 
-@pytest.mark.in_turn("a lake's tables on a cluster")
+@pytest.mark.in_turn("a cluster")
 def test_a_topic_fills_an_iceberg_table_although_the_driver_dies(
     two_workers: Cluster, broker: "Broker", tmp_path: Path
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_topic_fills_an_iceberg_table_although_the_driver_dies(
     assert [{"id": one["id"], "name": one["name"]} for one in held(tmp_path)] == rows
 
 
-@pytest.mark.in_turn("a lake's tables on a cluster")
+@pytest.mark.in_turn("a cluster")
 def test_a_delta_table_follows_another_while_an_executor_and_the_runner_die(
     two_workers: Cluster, tmp_path: Path
 ) -> None:
@@ -129,7 +129,7 @@ def test_a_delta_table_follows_another_while_an_executor_and_the_runner_die(
     assert len(here) == ROWS - 50 + 9
 
 
-@pytest.mark.in_turn("a lake's tables on a cluster")
+@pytest.mark.in_turn("a cluster")
 def test_no_row_passes_the_driver_or_the_runner(two_workers: Cluster, tmp_path: Path) -> None:
     (tmp_path / "snapshot").mkdir()
     count = 30_000

@@ -95,16 +95,21 @@ def start(folder: Path, name: str, failpoint: str = "") -> "subprocess.Completed
     return backfill(folder, "start", "--config", f"{name}.toml", "--until", "caught-up", failpoint=failpoint)
 
 
-def test_tables_on_an_object_store_equal_their_source_after_a_death_and_a_lost_catalog(
-    store: ObjectStore, tmp_path: Path
-) -> None:
+def written(folder: Path, sink: str) -> None:
+    """The source has rows, and a job into `sink` a config."""
     followed = {"delta.enableChangeDataFeed": "true"}
     for at in range(0, 400, 200):
         write_deltalake(
             SOURCE, rows(*range(at, at + 200), v=0), mode="append", configuration=followed, storage_options=PLAIN
         )
-    for sink in ("delta", "iceberg"):
-        (tmp_path / f"{sink}.toml").write_text(CONFIG.format(name=sink, sink=sink))
+    (folder / f"{sink}.toml").write_text(CONFIG.format(name=sink, sink=sink))
+
+
+@pytest.mark.in_turn("an object store")
+def test_a_delta_table_equals_its_source_after_a_death_and_a_lost_catalog_and_is_dropped(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    written(tmp_path, "delta")
     died = start(tmp_path, "delta", failpoint="sink-after-table")
     assert died.returncode == -signal.SIGKILL, died.stderr
     (tmp_path / "catalog.duckdb").unlink()
@@ -113,16 +118,20 @@ def test_tables_on_an_object_store_equal_their_source_after_a_death_and_a_lost_c
     assert found.returncode == 0, found.stderr
     assert held("s3://lake/delta/t") == held(SOURCE)
 
+    gone = backfill(tmp_path, "drop", "delta", "--with-rows", "--confirm", "delta")
+    assert gone.returncode == 0, gone.stderr
+    assert not DeltaTable.is_deltatable("s3://lake/delta/t", PLAIN)
+
+
+@pytest.mark.in_turn("an object store")
+def test_an_iceberg_table_equals_its_source_after_a_death(store: ObjectStore, tmp_path: Path) -> None:
+    written(tmp_path, "iceberg")
     died = start(tmp_path, "iceberg", failpoint="sink-before-close")
     assert died.returncode == -signal.SIGKILL, died.stderr
     change(20)
     done = start(tmp_path, "iceberg")
     assert done.returncode == 0, done.stderr
     assert iceberg(store, "iceberg/t") == held(SOURCE)
-
-    gone = backfill(tmp_path, "drop", "delta", "--with-rows", "--confirm", "delta")
-    assert gone.returncode == 0, gone.stderr
-    assert not DeltaTable.is_deltatable("s3://lake/delta/t", PLAIN)
 
 
 def test_a_store_that_is_not_there_is_refused_before_anything_is_changed(

@@ -5,16 +5,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
+import kept_python
 import pytest
 from kafka_secured import PASSWORD, properties
 from kafka_sink import SinkTopics
 from kafka_topics import new_topic
-from kept_java import kept_java
 from toy_registry import ToyRegistry, basic, running
 
 if TYPE_CHECKING:
@@ -85,10 +84,12 @@ class Job:
         """secrets: those that differ from the right ones, by the names of their variables."""
         told = {"KAFKA_PASSWORD": PASSWORD, "REGISTRY_PASSWORD": REGISTRY, "SINK_PASSWORD": SINK, **secrets}
         told |= {"BACKFILL_FAILPOINT": failpoint, "BACKFILL_CATALOG": "catalog.duckdb"}
-        command = [sys.executable, "-m", "backfill_cli", *words]
-        with nullcontext({}) if failpoint else kept_java() as java:  # that one leaves what a Java of its own does
-            env = {**os.environ, **told, **java}
+        env = {**os.environ, **told}
+        if failpoint:  # that one leaves what a Java of its own does
+            command = [sys.executable, "-m", "backfill_cli", *words]
             done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=240)
+        else:
+            done = kept_python.typed(self.folder, env, *words)
         self.said += done.stdout + done.stderr
         return done.returncode
 
