@@ -114,7 +114,7 @@ def test_a_job_killed_at_four_points_and_forgotten_by_its_catalog_ends_with_the_
     writer.sql("INSERT INTO w.orders VALUES (5000, NULL, -1), (-1, '', 7)")
     writer.sql("UPDATE w.orders SET id = id + 10000 WHERE id IN (3, 17)")
     writer.sql("CALL w.system.rewrite_data_files(table => 'orders', options => map('rewrite-all', 'true'))")
-    again = backfill(tmp_path, "resume", "crash", failpoint="sink-before-close:3")
+    again = backfill(tmp_path, "resume", "crash", failpoint="sink-before-close:2")
     assert again.returncode == -signal.SIGKILL, again.stderr
     assert rows(tmp_path / "derived" / "orders") == expected(tmp_path), "visible, and not yet known to be"
 
