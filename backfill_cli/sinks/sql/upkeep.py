@@ -181,7 +181,7 @@ class Upkeep:
 
     def _present(self, readers: Sequence[Kept], changes: Changes) -> Changes:
         """The changes, with what is known of those of which this state has no row: what comes had no row before,
-        and what goes has none after. It is asked where it can spare more than one statement.
+        and what goes has none after. To ask costs as much as one look-up.
         """
         bases = [
             base
@@ -190,7 +190,7 @@ class Upkeep:
             if base.name in changes and not one.maintained.refreshed
         ]
         times = Counter(bases)
-        asked = [base for base, number in times.items() if number > 1]
+        asked = [base for base, number in times.items() if number >= ASKED_FROM]
         if not asked:
             return changes
         reach, self.doing = Reach(readers[0].maintained.engine), readers[0].name
@@ -393,6 +393,8 @@ class Upkeep:
             raise twice_in(one.name, kept.derived.key, twice)
 
 
+ASKED_FROM = 3
+"""Look-ups that read a table: for fewer, commits that change rows lose more by the question than others gain."""
 MOST_TAKEN = 2
 """Changed leaves of a SELECT whose rows are found at once: each set of them is a query."""
 
