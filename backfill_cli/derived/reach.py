@@ -14,7 +14,7 @@ row of the one state, S, and not of the other, T.
    - If it is seen only from S for one of them: r is a row of S without that leaf, and is found so, in S.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -36,10 +36,8 @@ class Rows:
 
 Changes = Mapping[str, str | Rows | None]
 """By a base's name, SQL of a relation with the columns of `Base.by` of its changed rows, or these; None: all rows
-changed; `NO_ROWS`: some changed, and this state has none of them.
+changed.
 """
-
-NO_ROWS = Rows("")
 
 MAX_MISSING = 6
 """Outer joins in one SELECT: each set of those whose tables changed is one query of the reach."""
@@ -69,14 +67,12 @@ class _Reached:
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Relations of the keys that changes reach in each of `computed_in`: `own.KEY` columns, and `own.OLD`, whether
-    they do so before the changes. after: whether this is the state after them; reached: those relations that have
-    keys from before.
+    they do so before the changes. after: whether this is the state after them.
     """
 
     computed: Sequence[Select] = ()
     relations: Sequence[str] = ()
     after: bool = False
-    reached: Collection[str] = ()
 
     def of(self, select: Select) -> str:
         return next(name for one, name in zip(self.computed, self.relations, strict=True) if one is select)
@@ -155,7 +151,7 @@ class Reach:
 
         What has a key that nothing reached before is made of rows that are there still, beside new ones.
         """
-        if not self._is_reached(select, changes):
+        if not self.keys(select, changes):
             return
         reached = self.groups.of(select)
         for limit in self._limits(select, reached):
@@ -165,9 +161,6 @@ class Reach:
             new = f"(SELECT {columns} FROM {reached} EXCEPT SELECT {columns} FROM {reached} WHERE {own.OLD})"
             for limit in self._limits(select, new):
                 yield self._limited(select, limit, changes), True
-
-    def _is_reached(self, select: Select, changes: Changes) -> bool:
-        return self.groups.of(select) in self.groups.reached or bool(self.keys(select, changes))
 
     def _limits(self, select: Select, keys: str) -> Iterator[str]:
         """Conditions of which each row with such a key fulfils one."""
@@ -259,7 +252,7 @@ class Reach:
             if one.plain:
                 from_ = f" FROM {self.from_(one, {}, without=without)}" if one.leaves else ""
                 parts.append(f"SELECT {self._items(one, query.items)}{from_}{self._where(one.where)}")
-            elif without and self._is_reached(one, without):
+            elif without and self.keys(one, without):
                 reached = f"(SELECT * FROM {self.groups.of(one)} WHERE {own.OLD})"
                 same = f" WHERE {self._same(one, True)}" if one.by else ""
                 limit = f"NOT EXISTS (SELECT 1 FROM {reached} AS {own.KEYS}{same})"
@@ -290,7 +283,7 @@ class Reach:
 
     def _leaf(self, leaf: Leaf, changes: Changes) -> _Reached:
         source = leaf.source
-        if isinstance(source, Base) and changes.get(source.name, NO_ROWS) != NO_ROWS:
+        if isinstance(source, Base) and source.name in changes:
             return _Reached((self.changed(source, changes[source.name]),), ())
         if isinstance(source, (Select, All)):
             rows = list(self._rows(source, changes))
@@ -320,8 +313,6 @@ class Reach:
         """The other rows of a base, as a source."""
         if changed is None:
             return f"(SELECT * FROM {base.sql} AS {own.ROW} WHERE FALSE)"
-        if changed == NO_ROWS:
-            return base.sql
         relation = changed.sql if isinstance(changed, Rows) else changed
         quoted = self.engine.quoted
         same = " AND ".join(
@@ -338,7 +329,7 @@ class Reach:
         """
         others: dict[int, str] = {}
         for at, leaf in enumerate(select.leaves):
-            if isinstance(leaf.source, Base) and changes.get(leaf.source.name, NO_ROWS) != NO_ROWS:
+            if isinstance(leaf.source, Base) and leaf.source.name in changes:
                 changed = changes[leaf.source.name]
                 from_ = self.from_(select, {**others, at: self.changed(leaf.source, changed)})
                 yield f"{from_}{self._where(select.where)}"

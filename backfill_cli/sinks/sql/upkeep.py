@@ -5,14 +5,13 @@ Two steps each: base tables from their old rows to their new ones, then each der
 Keys are looked for on both sides of each step, so that a row is found whether it comes, goes or changes.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from backfill_cli.contracts import own
 from backfill_cli.derived.contributions import Contributions, contributions
-from backfill_cli.derived.query import bases_of, each_base_of, times_read
-from backfill_cli.derived.reach import NO_ROWS, Changes, Groups, Reach, Rows
+from backfill_cli.derived.query import bases_of, times_read
+from backfill_cli.derived.reach import Groups, Rows
 from backfill_cli.derived.refused import twice_in
 from backfill_cli.derived.rows import Maintained, Nulls
 from backfill_cli.derived.took import Took
@@ -50,11 +49,10 @@ class Upkeep:
         self.took = took or Took()
         self.keys = {one.name: own.numbered(own.KEYS, at) for at, one in enumerate(kept)}
         self.types: dict[str, Sequence[str]] = {}
-        self.changes: Changes = {}
+        self.changes: Mapping[str, str | None] = {}
         self.taken: Mapping[str, TransitionTable] = {}
         self.taking: Collection[str] = ()
         self.made: set[str] = set()  # those whose keys have a table
-        self.grouped: set[str] = set()  # the tables of groups that there are
         self.stale: set[str] = set()  # those that are to be computed whole
         self.doing = ""  # the derived table that is being kept
 
@@ -69,7 +67,9 @@ class Upkeep:
         taken: the changed rows of tables, taken as these are written, for the derived tables `taking` them.
         """
         self.changes, self.taken, self.taking = changes, taken or {}, taking
-        self._collect_all(self._looking, changes, "-")
+        for one in self.kept:
+            if one.name not in taking:
+                self._collect(one, changes, "-")
 
     def rehearse(self, changed: Mapping[str, str | None]) -> None:
         """Whatever a commit can run has been run, over empty tables. changed: the keys of each base, a relation;
@@ -123,7 +123,8 @@ class Upkeep:
             if one.name in self.taking:
                 with self.took.of(one.name):
                     self._find_taken(one, rows)
-        self._collect_all(self._looking, self.changes)
+            else:
+                self._collect(one, self.changes)
         for at, one in enumerate(self.kept):
             if any(name in drifted for name in one.maintained.reads):
                 drifted[one.name] = one
@@ -142,11 +143,15 @@ class Upkeep:
                 self.con.run(f"DROP TABLE {keys}")
                 continue
             if self.con.rows(f"SELECT 1 FROM {keys} LIMIT 1"):
-                change: Changes = {one.name: self._changed(one) if one.maintained.pushed else None}
-                self._collect_all(self.kept[at + 1 :], change, "-")
+                change: Mapping[str, str | None] = {
+                    one.name: self._changed(one) if one.maintained.pushed else None
+                }
+                for dependent in self.kept[at + 1 :]:
+                    self._collect(dependent, change, "-")
                 with self.took.of(one.name):
                     self._replace(one)
-                self._collect_all(self.kept[at + 1 :], change)
+                for dependent in self.kept[at + 1 :]:
+                    self._collect(dependent, change)
             self.con.run(f"DROP TABLE {keys}")
             if one.name in self.stale:
                 self.con.run(f"DROP TABLE {self._whole(one)}")
@@ -167,41 +172,7 @@ class Upkeep:
         if kept.converts:
             self.types[one.name] = [kind for (kind,) in self.con.rows(kept.engine.types.format(keys))]
 
-    @property
-    def _looking(self) -> list[Kept]:
-        """Those for which the changed rows are looked up."""
-        return [one for one in self.kept if one.name not in self.taking]
-
-    def _collect_all(self, looking: Sequence[Kept], changes: Changes, sign: str = "") -> None:
-        readers = [one for one in looking if not changes.keys().isdisjoint(one.maintained.reads)]
-        if readers:
-            present = self._present(readers, changes)
-            for one in readers:
-                self._collect(one, present, sign)
-
-    def _present(self, readers: Sequence[Kept], changes: Changes) -> Changes:
-        """The changes, with what is known of those of which this state has no row: what comes had no row before,
-        and what goes has none after. To ask costs as much as one look-up.
-        """
-        bases = [
-            base
-            for one in readers
-            for base in each_base_of(one.maintained.query)
-            if base.name in changes and not one.maintained.refreshed
-        ]
-        times = Counter(bases)
-        asked = [base for base, number in times.items() if number >= ASKED_FROM]
-        if not asked:
-            return changes
-        reach, self.doing = Reach(readers[0].maintained.engine), readers[0].name
-        tests = [
-            f"EXISTS (SELECT 1 FROM {reach.changed(base, changes[base.name])} AS {own.SOURCE})" for base in asked
-        ]
-        with self.took.of(self.doing):
-            (found,) = self.con.rows(f"SELECT {', '.join(tests)}")
-        return {**changes, **{base.name: NO_ROWS for base, some in zip(asked, found, strict=True) if not some}}
-
-    def _collect(self, one: Kept, changes: Changes, sign: str = "") -> None:
+    def _collect(self, one: Kept, changes: Mapping[str, str | None], sign: str = "") -> None:
         """Keys have a table only where something is read that changed: each costs rows of the catalog.
 
         sign: of what is added, where groups are kept so.
@@ -209,40 +180,38 @@ class Upkeep:
         with self.took.of(one.name):
             self._find(one, changes, sign)
 
-    def _find(self, one: Kept, changes: Changes, sign: str) -> None:
+    def _find(self, one: Kept, changes: Mapping[str, str | None], sign: str) -> None:
         self.doing = one.name
         if one.maintained.refreshed:
             if not sign and not changes.keys().isdisjoint(one.maintained.reads):
                 self.stale.add(one.name)
             return
-        if one.maintained.converts:
-            self._make(one)  # it tells the types
+        if not one.maintained.reached(changes):
+            return
+        self._make(one)
         groups = self._groups(one, changes, sign)
         if one.added is None:
             selects = one.maintained.reached(changes, self.types.get(one.name, ()), groups)
         else:
             selects = one.added.given(changes, self.dialect.functions, sign)
         for select in selects:
-            self._make(one)
             self.con.run(f"INSERT INTO {self.keys[one.name]} {select}")
         if groups.after:
-            for name in self.grouped.intersection(groups.relations):
-                self.con.run(f"DROP TABLE {name}")
-                self.grouped.remove(name)
+            for name in groups.relations:
+                self.con.run(f"DROP TABLE IF EXISTS {name}")
 
-    def _groups(self, one: Kept, changes: Changes, sign: str) -> Groups:
+    def _groups(self, one: Kept, changes: Mapping[str, str | None], sign: str) -> Groups:
         """The groups in its FROM that the changes reach have tables: made before the changes, added to after."""
         computed = one.maintained.computed
         of = own.numbered(own.GROUPS, self.kept.index(one))
-        names = [own.numbered(of, at) for at, _ in enumerate(computed)]
-        groups = Groups(computed, names, after=not sign, reached=self.grouped.intersection(names))
+        groups = Groups(computed, [own.numbered(of, at) for at, _ in enumerate(computed)], after=not sign)
         reached = one.maintained.reached_in(changes, groups)
         for name, selects in zip(groups.relations, reached, strict=True):
             if selects:
                 found = " UNION ALL ".join(selects)
-                there = name in self.grouped
-                self.con.run(f"INSERT INTO {name} {found}" if there else f"CREATE TEMP TABLE {name} AS {found}")
-                self.grouped.add(name)
+                self.con.run(
+                    f"INSERT INTO {name} {found}" if groups.after else f"CREATE TEMP TABLE {name} AS {found}"
+                )
         return groups
 
     def _find_taken(self, one: Kept, rows: Mapping[str, Rows]) -> None:
@@ -393,8 +362,6 @@ class Upkeep:
             raise twice_in(one.name, kept.derived.key, twice)
 
 
-ASKED_FROM = 3
-"""Look-ups that read a table: for fewer, commits that change rows lose more by the question than others gain."""
 MOST_TAKEN = 2
 """Changed leaves of a SELECT whose rows are found at once: each set of them is a query."""
 
