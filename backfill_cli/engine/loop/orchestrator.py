@@ -94,7 +94,7 @@ class Orchestrator(Generic[S]):
         tried = unfilled if committed.phase != Phase.SNAPSHOT else ()
         self._flight: Flight[S] = Flight(job, ports, committed.sink_schemas, unfilled, tried)
         self._unmarked: EpochRecord | None = None  # committed, not yet marked in the catalog
-        self._sizes = Sizes(settings.target_ms)
+        self._sizes = Sizes.of(settings.target_ms, ports.sink.capabilities.transactional)
         self._rhythm = Rhythm(settings.interval_ms, settings.target_ms)
         self._caught_up = CaughtUp(settings.until, ports.now_ms)
         self._committed_state = self.state

@@ -64,6 +64,8 @@ BESIDE_COMMITS = 2  # times the target that staging may take
 WIDER = (1.0, 2.0, 5.0)  # times the target, while the log of a job that catches up does not become shorter
 INTERRUPTIONS = 3  # of an epoch that is small already, and is slow all the same: a file that is read whole
 FIRST_CHANGES = 100_000  # within the target even for JSON on a busy machine; four times as many in the next epoch
+FIRST_IN_A_LAKE = 500_000
+"""Where a commit rewrites files, whatever it changes in them: a small first one costs as much as a large one."""
 
 
 @dataclass(slots=True)
@@ -141,6 +143,11 @@ class Sizes:
         self.backlog = self.backlog.after(changes)
         if self.wider + 1 < len(WIDER) and self.backlog.trend is Trend.STAYS:
             self.backlog, self.wider = Backlog(), self.wider + 1
+
+    @classmethod
+    def of(cls, target_ms: int, transactional: bool) -> "Sizes":
+        """Before a first epoch. transactional: see `SinkCapabilities`; other sinks than lakes are."""
+        return cls(target_ms, log=Sizer(FIRST_CHANGES if transactional else FIRST_IN_A_LAKE))
 
     @property
     def not_converging(self) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backfill_cli.engine.loop.pace import FIRST_CHANGES, LEAST_CHANGES, WIDER, Sizes
+from backfill_cli.engine.loop.pace import FIRST_CHANGES, FIRST_IN_A_LAKE, LEAST_CHANGES, WIDER, Sizes
 from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
 
@@ -21,6 +21,15 @@ def test_a_log_epoch_is_as_large_as_both_staging_and_commits_let_it() -> None:
     sizes.committed(Phase.LOG_STORE, staged(60_000, images=40_000), 10_000)
     assert sizes.rows(Phase.LOG_STORE) == 250_000
     assert sizes.rows(Phase.UPSTREAM) == 250_000
+
+
+def test_a_first_epoch_into_a_lake_is_wide_and_its_commit_says_what_the_next_may_be() -> None:
+    assert Sizes.of(TARGET_MS, transactional=True).rows(Phase.UPSTREAM) == FIRST_CHANGES
+    sizes = Sizes.of(TARGET_MS, transactional=False)
+    assert sizes.rows(Phase.LOG_STORE) == FIRST_IN_A_LAKE
+    sizes.staged(Phase.LOG_STORE, False, staged(FIRST_IN_A_LAKE), 0, 3 * TARGET_MS, 0)
+    sizes.committed(Phase.LOG_STORE, staged(FIRST_IN_A_LAKE), 10 * TARGET_MS)
+    assert sizes.rows(Phase.LOG_STORE) < FIRST_IN_A_LAKE
 
 
 def test_no_commit_makes_an_epoch_smaller_than_the_least() -> None:
