@@ -1,5 +1,6 @@
 """The tables that a SELECT can read, by all the names that it may call them."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from backfill_cli.contracts import SinkTable, own
@@ -13,16 +14,21 @@ def bases_of(tables: Sequence[SinkTable], at: Callable[[SinkTable], tuple[str, s
     at: (its target in full, the same as SQL).
     """
     listed = [table for table in tables if not table.side]
-    lasts = [own.fold(_last(table.name)) for table in listed]
+    lasts = [own.fold(_parts(table.name)[-1]) for table in listed]
 
     def base(table: SinkTable) -> Base:
-        (target, sql), last = at(table), _last(table.name)
-        short = (last,) if lasts.count(own.fold(last)) == 1 else ()
-        names = dict.fromkeys((table.name, *short, table.target, target))
+        (target, sql), parts = at(table), _parts(table.name)
+        short = (parts[-1],) if lasts.count(own.fold(parts[-1])) == 1 else ()
+        names = dict.fromkeys((table.name, ".".join(parts), *short, table.target, target))
         return Base(table.name, tuple(names), sql, table.key, tuple(names_of(table.schema)), table.key)
 
     return tuple(map(base, listed))
 
 
-def _last(name: str) -> str:
-    return name.rpartition(".")[2].strip('"')
+def _parts(name: str) -> list[str]:
+    """Of a name such as `public.orders` or `"Shop"."a.b"`, the identifiers, without their quotes."""
+    found = [quoted.replace('""', '"') if quoted else plain for quoted, plain in _PART.findall(name)]
+    return [one for one in found if one] or [name]
+
+
+_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')

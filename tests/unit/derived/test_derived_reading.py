@@ -2,7 +2,10 @@
 
 import pytest
 from hint_typed import typed
+from sink_epochs import schema_json
 
+from backfill_cli.contracts import SinkTable
+from backfill_cli.derived.bases import bases_of
 from backfill_cli.derived.rows import Maintained, maintained
 from backfill_cli.derived.shown import fans_out, found_by, grouped_by, reads_of
 from backfill_cli.errors import UsageError
@@ -553,6 +556,26 @@ def test_a_name_of_two_tables_is_refused() -> None:
         assert maintained(Derived("d", "d", ("status",), text), (ORDERS, twin), "duckdb").reads == (
             "other.orders",
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ('big."Gruppen"', ('big."Gruppen"', '"big"."Gruppen"', '"Gruppen"')),
+        ('"Lager Süd"."Kund\'in"', ('"Lager Süd"."Kund\'in"', '"Kund\'in"')),
+        ('"a.b"."c""d"', ('"a.b"."c""d"', '"c""d"')),
+        ("public.orders", ("public.orders", '"public"."orders"', "orders")),
+    ],
+)
+@pytest.mark.parametrize("system", ["duckdb", "postgres"])
+def test_a_table_is_called_by_its_name_in_the_job_quoted_as_in_sql(
+    name: str, called: tuple[str, ...], system: str
+) -> None:
+    table = SinkTable(name, "t", ("status",), schema_json(status="string"))
+    bases = bases_of([table], lambda one: (f"main.{one.target}", f'"main"."{one.target}"'))
+    for one in called:
+        select = f"SELECT status, count(*) AS n FROM {one} GROUP BY status"
+        assert maintained(Derived("d", "d", ("status",), select), bases, system).reads == (name,)
 
 
 def test_the_text_is_the_users_but_for_the_tables_names() -> None:
