@@ -39,8 +39,15 @@ def _require_as_asked(job: JobDefinition, config: JobConfig, catalog: Catalog, l
         return job
     asked = job
     for one in waiting:
+        change = Change.read(one.payload)
         with suppress(BackfillError):  # its barrier refuses it, too
-            asked = replace(asked, config=config_after(asked, Change.read(one.payload)).stored())
+            if (
+                change.derived and not change.config
+            ):  # what these read was looked at as it was typed: it may join first
+                after = from_stored(asked.config).without_derived(change.derived)
+            else:
+                after = config_after(asked, change)
+            asked = replace(asked, config=after.stored())
     has_been_read = partial(catalog.change_logs.has_been_read, job.name)
     require_same(asked, config, has_been_read, left=lambda: staying([*catalog.redefined(job.name), *waiting]))
     return asked

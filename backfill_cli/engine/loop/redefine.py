@@ -23,13 +23,14 @@ from backfill_cli.engine.job.aside import (
     require_aside,
 )
 from backfill_cli.engine.job.asked import config_after
-from backfill_cli.engine.job.derived import take_in
+from backfill_cli.engine.job.derived import require_unread, take_in
 from backfill_cli.engine.job.drop import require_unqueried
 from backfill_cli.engine.job.join import (
     joined,
     require_absent,
     require_joinable,
     require_known,
+    require_own_rows,
     require_removable,
 )
 from backfill_cli.engine.job.leave import having_left, of_table, without_aside
@@ -148,8 +149,10 @@ def _require_standing(job: JobDefinition, verb: Verb, change: Change) -> None:
             require_absent(job, change.table)  # else what follows would forget the job's own
         case Verb.PUT_BACK:
             aside_of(job, change.table)
-        case Verb.REMOVE if job.standing(change.table) is not Standing.ASIDE:
-            require_known(job, change.table)
+        case Verb.REMOVE:
+            require_unread(job, from_stored(job.config), change.table)  # what waited before may have been refused
+            if job.standing(change.table) is not Standing.ASIDE:
+                require_known(job, change.table)
 
 
 def _changed(job: JobDefinition, verb: Verb, change: Change) -> JobConfig:
@@ -401,6 +404,7 @@ def _forgotten(
     if change.with_rows:
         _require_nothing_promised(recovered)
         gone = kept_of(job, change.table)
+        require_own_rows(job, change.table, gone)
         with owners_sought(catalog):  # whoever has taken it since keeps it
             resources.with_retries(lambda: resources.sink.prepare(job.name, gone, into_existing=True))
         dropping = {one.target: encode(one) for one in gone}
@@ -433,6 +437,8 @@ def _without_table(
     require_removable(job, resources.upstream)
     _require_nothing_promised(recovered)
     gone = of_table(job, name)
+    if change.with_rows:
+        require_own_rows(job, name, gone)
     for table in gone:
         require_unqueried(job.name, table.target, catalog)
     definition = having_left(job, name, resources.config)

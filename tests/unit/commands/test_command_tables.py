@@ -1,6 +1,7 @@
 """`add` and `remove`: a table joins or leaves a job at a barrier; what is refused has changed nothing."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -34,7 +35,7 @@ from backfill_cli.engine.loop.ports import Job
 from backfill_cli.engine.loop.recovery import recover
 from backfill_cli.engine.loop.redefine import redefined
 from backfill_cli.engine.staging.sample import Sampled
-from backfill_cli.errors import Hint, UsageError
+from backfill_cli.errors import BadData, Hint, UsageError
 from backfill_cli.model.change import Change
 from backfill_cli.model.codec import encode
 from backfill_cli.model.job import JobState, Verb
@@ -65,7 +66,8 @@ def s(scene: Callable[..., Scene], monkeypatch: pytest.MonkeyPatch) -> Scene:
         return write(folder, **more)
 
     def tables(config: JobConfig, *_: object, **__: object) -> tuple[SinkTable, ...]:
-        return tuple(a_table(one.name, schema=schema_json(id="long", name="string")) for one in config.tables)
+        schema = schema_json(id="long", name="string")
+        return tuple(a_table(one.name, one.sink_name, schema=schema) for one in config.tables)
 
     monkeypatch.setattr(half_done, "CONFIG", SHOP)
     monkeypatch.setattr(hint_scene, "written", written)
@@ -686,6 +688,53 @@ def test_what_the_commands_that_wait_leave_is_what_the_next_one_is_checked_again
         types(s, " ".join(again))
     assert not [line for line in takes(s, 5) if "refused" in line]
     assert agreed(s) == {"orders", "refunds"}
+
+
+def test_what_followed_a_command_that_its_barrier_refuses_is_refused_as_well(
+    s: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS + BY_REFUND)
+    types(s, "add orders --table refunds --config job.toml", "add orders --derived by_name --config job.toml")
+    takes(s, 2)
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS + BY_REFUND.replace("FROM refunds", "FROM orders"))
+    types(s, "add orders --derived by_name --replace --config job.toml", "remove orders --table refunds")
+
+    def cannot_be_filled(*_: object) -> None:
+        raise BadData("its key (name) has duplicates", "correct the rows that share it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redefine, "take_in", cannot_be_filled)
+        replaced, removed = (line for line in takes(s, 2) if "refused" in line)
+    assert "its key (name) has duplicates" in replaced
+    assert "table 'refunds' cannot leave job 'orders': its derived table 'by_name' reads it" in removed
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS + BY_REFUND)
+    types(s, "start --config job.toml --until caught-up")
+    assert markers(s).keys() == {"orders", "refunds", "by_name"}
+
+
+def test_a_start_follows_a_derived_table_that_leaves_before_what_it_reads_has_joined(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS + BY_REFUND)
+    types(s, "add orders --table refunds --config job.toml", "add orders --derived by_name --config job.toml")
+    types(s, "remove orders --derived by_name")
+    assert s.run("start", "--config", "job.toml", "--until", "caught-up").exit_code == 2
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    types(s, "start --config job.toml --until caught-up")
+
+
+def test_a_table_joins_into_the_target_of_one_that_leaves_by_a_command_that_waits(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    types(s, "add orders --table refunds --config job.toml")
+    takes(s, 1)
+    shutil.copytree(s.folder / "snapshot" / "refunds", s.folder / "snapshot" / "other")
+    other = REFUNDS.replace('name = "refunds"', 'name = "other"\ntarget = "refunds"')
+    (s.folder / "job.toml").write_text(SHOP + other)
+    types(s, "remove orders --table refunds")
+    with typed(s.refused("add", "orders", "--table", "other", "--config", "job.toml")) as asked:
+        asked.says("written over them")
+        (again,) = asked.commands()
+        types(s, " ".join(again))
+    assert not [line for line in takes(s, 2) if "refused" in line]
+    assert markers(s).keys() == {"orders", "other"}
 
 
 def test_a_set_that_waits_for_a_run_is_followed_by_a_table(s: Scene) -> None:
