@@ -64,7 +64,9 @@ def fix_hint(report: VerifyReport) -> Hint:
     if report.keys:
         (table,) = report.tables
         return command(f"refill {report.job} --table {quote(table.table)} --range {quote(report.keys)}")
-    only = "".join(f" --table {quote(table.table)}" for table in report.tables) if report.left_out else ""
+    wrong = [table for table in report.tables if not table.equal]
+    named = wrong if all(table.derived for table in wrong) else report.tables if report.left_out else ()
+    only = "".join(f" --table {quote(table.table)}" for table in named)
     fix = f"verify {report.job}{only} --fix"
     if report.fix is not None and report.fix.epoch is not None:
         return "another program writes to the sink: stop it, then " + command(fix)

@@ -1,7 +1,7 @@
 """Whether a job's rows can be made equal by what its upstream has: for `verify --fix`, and for a refill."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from backfill_cli.contracts import JobDefinition
@@ -13,16 +13,19 @@ from backfill_cli.model.job import Phase
 BY_SQL = "correct the rows that verify lists with SQL"
 
 
-def never(definition: JobDefinition) -> tuple[str, Hint | str] | None:
-    """Why nothing of the job can ever be made equal by what its upstream has, and what to do instead."""
-    others = [table.target for table in definition.tables if not table.plain_inserts and not table.side]
+def never(definition: JobDefinition, asked: Collection[str] = ()) -> tuple[str, Hint | str] | None:
+    """Why these can never be made equal by what the upstream has, and what to do instead.
+
+    asked: tables of the job, all if empty. A derived one is made equal by its SELECT, whatever its tables are.
+    """
+    tables = [one for one in definition.tables if not asked or one.name in asked]
+    others = [table.target for table in tables if not table.plain_inserts and not table.side]
     if others:
         return (
-            f"it was started --into-existing, and rows that were in {', '.join(others)} before cannot be told "
-            "from extra ones",
+            f"rows that were in {', '.join(others)} before (--into-existing) cannot be told from extra ones",
             BY_SQL,
         )
-    if _thins(json.loads(definition.config).get("upstream", {})):
+    if tables and _thins(json.loads(definition.config).get("upstream", {})):
         return (
             "its topic is compacted: rows removed by compaction appear missing or extra, and may be neither",
             BY_SQL,
@@ -30,10 +33,12 @@ def never(definition: JobDefinition) -> tuple[str, Hint | str] | None:
     return None
 
 
-def why_not(definition: JobDefinition, at: Checkpoint) -> tuple[str, Hint | str] | None:
+def why_not(
+    definition: JobDefinition, at: Checkpoint, asked: Collection[str] = ()
+) -> tuple[str, Hint | str] | None:
     """Why `verify --fix` cannot repair a job at a checkpoint, and what to do instead; None if it can: if the sink
-    must hold the upstream's rows there."""
-    if (told := never(definition)) is not None:
+    must hold the upstream's rows there. asked: see `never`."""
+    if (told := never(definition, asked)) is not None:
         return told
     name = definition.name
     wait = f"resume {name} --detach", f"wait {name} --for caught-up"

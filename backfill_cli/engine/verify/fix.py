@@ -113,7 +113,7 @@ def _require_fixable(job: str, catalog: Catalog, asked: Asked) -> JobDefinition:
     with Resources(from_stored(definition.config)) as resources:
         saved = resources.sink.saved(job)
     if saved is not None:
-        _refuse(definition, saved.checkpoint)
+        _refuse(definition, saved.checkpoint, asked)
     return definition
 
 
@@ -124,9 +124,9 @@ def _leave(store: JobStore, state: JobState) -> None:
             store.become(then, FIXED)
 
 
-def _refuse(definition: JobDefinition, at: Checkpoint) -> None:
-    """Raises UsageError if the job cannot be fixed at this checkpoint."""
-    found = why_not(definition, at)
+def _refuse(definition: JobDefinition, at: Checkpoint, asked: Asked) -> None:
+    """Raises UsageError if this part of the job cannot be fixed at this checkpoint."""
+    found = why_not(definition, at, asked.tables)
     if found is not None:
         why, instead = found
         raise UsageError(f"job {definition.name!r} cannot be fixed now: {why}", instead)
@@ -161,7 +161,7 @@ class _Fixing:
             self._prepare(promised.committed)
         recovered = self._recovered("recovered")
         at = recovered.committed
-        _refuse(self.definition, at)
+        _refuse(self.definition, at, verification.asked)
         epoch = Barrier.next(recovered.last_epoch, wall_clock_ms(), Mutations(recovered.control))
         stage = _Stage(lambda attempt: Path(self.stager.folder(epoch.epoch, attempt)))
         try:

@@ -324,6 +324,7 @@ class Verification:
                     with steps.work(f"writing the rows that make table {table.target} equal", further=True):
                         take(table, compared.changes())
             verdicts += self._derived(copy, saved, asks)
+        wrong = [one.table for one in verdicts if not one.equal]
         return VerifyReport(
             definition.name,
             at.epoch,
@@ -332,7 +333,7 @@ class Verification:
             converging(definition, at),
             sample=asked.sample,
             left_out=tuple(name for name in definition.names if asked.tables and name not in asked.tables),
-            fixable=why_not(definition, at) is None,
+            fixable=why_not(definition, at, wrong or asked.tables) is None,
             live=self.live,
             recalled={name: at_ms for name, (_, at_ms) in known.items()},
             keys=asked.part.keys,

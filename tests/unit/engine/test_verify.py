@@ -17,7 +17,7 @@ from backfill_cli.model.digest import xxhash64
 from backfill_cli.model.job import Phase
 from backfill_cli.model.position import START
 from backfill_cli.model.upstream import Pin
-from backfill_cli.model.verify import DifferentRow, TableVerdict
+from backfill_cli.model.verify import Asked, DifferentRow, TableVerdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +120,7 @@ def test_case_47_what_a_stranger_wrote_is_named(orders: Case) -> None:
     assert verdict.different[0].name == "id from the first to 1554"
 
     with pytest.raises(UsageError, match="into-existing") as refused:
-        _refuse(_into_existing(orders), Checkpoint(1, 0, 0, "a1", "{}", Phase.UPSTREAM, START))
+        _refuse(_into_existing(orders), Checkpoint(1, 0, 0, "a1", "{}", Phase.UPSTREAM, START), Asked())
     with typed(refused.value) as hint:
         hint.says("correct the rows that verify lists with SQL")
         orders.stranger("UPDATE t SET price = price - 0.01 WHERE id = 77")

@@ -73,7 +73,7 @@ def test_the_time_of_a_fix_is_that_of_both_comparisons_and_of_what_it_writes(
     resources: Any = SimpleNamespace(with_retries=lambda act: act(), sink=None)
     stager: Any = SimpleNamespace(begin=lambda: None, folder=lambda *_: str(tmp_path))
     heartbeat: Any = SimpleNamespace(check=lambda: None)
-    verification: Any = SimpleNamespace(report=report)
+    verification: Any = SimpleNamespace(report=report, asked=Asked())
     runner = Job("shop", 2, TABLES, "{}")
     fixing = fix._Fixing(runner, JOB, store, resources, stager, heartbeat)
     done = fixing.done(verification, lambda _found: passed(1.0))
@@ -118,7 +118,7 @@ def test_a_fix_fills_a_derived_table_that_somebody_has_dropped(
     stager: Any = SimpleNamespace(folder=lambda *_: str(tmp_path))
     runner = Job("shop", 2, TABLES, "{}", derived=(Derived("d", "main.d", ("k",), "SELECT 1"),))
     fixing = fix._Fixing(runner, JOB, store, resources, stager, SimpleNamespace(check=lambda: None))  # type: ignore[arg-type]
-    done = fixing.done(SimpleNamespace(report=report), seen.append)  # type: ignore[arg-type]
+    done = fixing.done(SimpleNamespace(report=report, asked=Asked()), seen.append)  # type: ignore[arg-type]
     assert len(commits) == 1, "a commit, which fills it"
     assert (done.tables[1].filled, done.tables[1].equal) == (True, True)
     assert [(one.gone, one.equal) for found in seen for one in found.tables[1:]] == [(True, False)] * (
@@ -185,6 +185,19 @@ def test_a_fix_leaves_tables_alone_that_had_rows_of_others() -> None:
     assert "--into-existing" in found[0]
     quarantine = tuple(replace(table, plain_inserts=False, side=True) for table in JOB.tables)
     assert why_not(replace(JOB, tables=quarantine), AT) is None
+
+
+def test_a_fix_of_what_was_asked_is_refused_for_nothing_else() -> None:
+    ours, *_ = JOB.tables
+    theirs = replace(ours, name="theirs", target="theirs", plain_inserts=False)
+    both = replace(JOB, tables=(ours, theirs))
+    assert why_not(both, AT, (ours.name,)) is None
+    for asked in ((), ("theirs",), (ours.name, "theirs")):
+        assert (found := why_not(both, AT, asked)) is not None
+        assert "rows that were in theirs before" in found[0]
+    assert why_not(both, AT, ("a_derived_one",)) is None, "its SELECT says what it holds"
+    thinned = replace(both, config=json.dumps({"upstream": {"type": "kafka", "compacted": True}}))
+    assert why_not(thinned, AT, ("a_derived_one",)) is None
 
 
 def test_a_repeated_attempt_says_which_one_it_is() -> None:
