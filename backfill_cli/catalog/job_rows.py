@@ -22,7 +22,7 @@ from backfill_cli.model.refill import Refill, RefillProgress
 from backfill_cli.model.split import SplitStatus
 from backfill_cli.model.upstream import Incomplete, SpoolView
 
-_LIMITS = ("limited_by", "not_converging", "waiting_for")
+_LIMITS = ("limited_by", "not_converging", "waiting_for", "uncomputed")
 _PARTITION_FIELDS = frozenset(field.name for field in fields(PartitionProgress))
 
 

@@ -181,6 +181,7 @@ class Progress:
     unfilled: derived tables that a later commit fills, by their markers; None: not known. filling: how far those
     are of which some ranges are filled. incomplete: see UpstreamView; it is one of `pending_epochs`. committing:
     how far the commit is that the sink is writing, or was as the run ended; None if it writes none, or at once.
+    uncomputed: why those that are not filled wait for other rows of what they read; None where they do not.
     """
 
     phase: Phase
@@ -232,6 +233,7 @@ class Progress:
     filling: Mapping[str, Filling] = field(default_factory=dict)
     incomplete: Incomplete | None = None
     committing: Committing | None = None
+    uncomputed: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,7 @@ class DerivedView:
     filled by several commits, before it. key: empty if it is one row. refresh: "full" if each commit that changes
     what it reads computes all of it; None: what a change reaches. epoch: its last commit, at which it equals its
     SELECT; None if it is not filled. half_written: a commit that some of the job's tables have, and others lack.
+    uncomputed: why it is not filled before rows that the SELECT reads are others; None: it waits for none.
     """
 
     name: str
@@ -179,6 +180,7 @@ class DerivedView:
     refresh: str | None = None
     epoch: int | None = None
     half_written: int | None = None
+    uncomputed: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,6 +448,7 @@ def derived_views(row: JobRow, progress: Progress) -> tuple[DerivedView, ...]:
             refresh=one.refresh or None,
             epoch=half_written if one.name in has else committed_epoch(row) if one.name in filled else None,
             half_written=half_written,
+            uncomputed=progress.uncomputed if waits else None,
         )
 
     return tuple(map(view, row.derived))
@@ -511,6 +514,8 @@ def spell_derived(one: DerivedView, live: bool) -> str:
     if (how := one.filling) is not None:
         rows = f"about {how.rows * how.done // how.ranges:,} of {how.rows:,} rows of {how.table}"
         return f"{name}: being filled: {how.done} of {how.ranges} ranges, {rows}"
+    if (why := one.uncomputed) is not None:
+        return f"{name}: not filled: {why.text}; {why.hint}"
     if one.waits_for:
         verb = "is" if len(one.waits_for) == 1 else "are"
         return f"{name}: not filled yet, it waits for {', '.join(one.waits_for)}, which {verb} being filled"

@@ -15,6 +15,7 @@ from backfill_cli.model.checkpoint import Checkpoint, EpochRecord
 from backfill_cli.model.committing import Committing
 from backfill_cli.model.derived import Filling
 from backfill_cli.model.job import Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import EpochPlan, Staged
 from backfill_cli.model.units import spell_count
 from backfill_cli.strategies import S
@@ -82,7 +83,8 @@ class Flight(Generic[S]):
 
     unfilled: derived tables that a later commit fills, as of what the sink has; filling: how far those are of
     which some ranges are filled. kept_ms: by derived table, how long the last commit took to keep it. filled:
-    which of them it has brought further. uncomputed: those that wait for what corrects the rows that they read.
+    which of them it has brought further. uncomputed: why those that are not filled wait for what corrects the rows
+    that they read; None where they do not.
     """
 
     def __init__(
@@ -99,8 +101,9 @@ class Flight(Generic[S]):
         self._fill_rows: int | None = None
         self._tell: Callable[[Committing], None] = lambda _at: None
         self._holds: Callable[[], bool] = lambda: False
+        self._held = False
         self._tried = frozenset(tried)
-        self.uncomputed: frozenset[str] = frozenset()
+        self.uncomputed: Limit | None = None
         self._job, self._ports = job, ports
         self._sink_schemas = sink_schemas
         self._widens = False  # whether the epoch adds columns to the sink
@@ -160,7 +163,9 @@ class Flight(Generic[S]):
             ports = self._ports
             withdrawn = take_back(self._job, ports.store, ports.sink, ports.stager, epoch.checkpoint, refusal)
             if epoch.fills and not withdrawn and isinstance(refusal, BadData) and self._was_told():
-                self.epoch = None
+                self.epoch, why = None, Limit(refusal.message, hint=refusal.hint)
+                ports.tell(why)  # that run can have ended before it was known
+                self.uncomputed = None if self._held else why
                 return epoch
             if epoch.plan.refill is None or not withdrawn:
                 raise
@@ -168,7 +173,7 @@ class Flight(Generic[S]):
             ports.refills.refused(refusal)  # the job goes on without it
             return None
         self.epoch = None
-        self.uncomputed = frozenset()
+        self.uncomputed = None
         return epoch
 
     def _was_told(self) -> bool:
@@ -177,15 +182,15 @@ class Flight(Generic[S]):
         The tables have the commit. What corrects these rows can only follow.
         """
         self._look()
-        self.uncomputed = frozenset(self.unfilled)
-        return self.uncomputed <= self._tried
+        return self._tried.issuperset(self.unfilled)
 
     def _commit(self, epoch: Epoch[S]) -> None:
         """Runs in the background."""
         began_ms = self._ports.steady_ms()
         stager, fill_rows = self._ports.stager, self._fill_rows
         commit = commit_of(self._job, epoch.checkpoint, self._before, stager, fill_rows=fill_rows)
-        commit = replace(commit, tell=self._tell, holds=self._holds)
+        self._held = False
+        commit = replace(commit, tell=self._tell, holds=self._is_held)
         if self._widens:
             self._ports.sink.prepare(self._job.name, commit.tables, into_existing=True)
         hit("before-commit")
@@ -195,6 +200,12 @@ class Flight(Generic[S]):
         self.kept_ms = {} if derives is None else derives.took_ms
         self._look()
         self.commit_ms = self._ports.steady_ms() - began_ms
+
+    def _is_held(self) -> bool:
+        """Noted: those that a commit was held from filling wait for no rows."""
+        held = self._holds()
+        self._held |= held
+        return held
 
     def _look(self) -> None:
         """What the commit has filled, and what is left."""

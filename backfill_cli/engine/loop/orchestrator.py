@@ -133,6 +133,7 @@ class Orchestrator(Generic[S]):
             failures=self._ports.failures.by_cause,
             unfilled=self._flight.unfilled,
             filling=self._flight.filling,
+            uncomputed=self._flight.uncomputed,
             converging=told.converging or self._ports.refills.putting_back,
         )
 
@@ -361,7 +362,7 @@ class Orchestrator(Generic[S]):
         flight, derived = self._flight, self._job.derived
         begun = flight.filling or len(flight.unfilled) < len(derived)
         past = self._committed.epoch and (begun or self._committed.phase != Phase.SNAPSHOT)
-        return bool(past and set(flight.unfilled) - flight.uncomputed)
+        return bool(past and flight.unfilled and flight.uncomputed is None)
 
     @property
     def _fills_now(self) -> bool:

@@ -16,6 +16,7 @@ from backfill_cli.model.codec import encode
 from backfill_cli.model.deadline import Deadline
 from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Control, Phase
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.plan import Staged
 from backfill_cli.model.position import Position
 from backfill_cli.model.refill import RefillPart, RefillProgress
@@ -171,7 +172,7 @@ class Ports:
 
     spool: for strategy chain only. commit: runs a function in the background. now_ms: time of day, which can be
     set; used for epoch numbers and display. steady_ms: milliseconds of a clock that only moves forward, for
-    intervals, backoff and timeouts. failures: of the whole run.
+    intervals, backoff and timeouts. failures: of the whole run. tell: what people should know and ends nothing.
     """
 
     upstream: Source
@@ -184,6 +185,7 @@ class Ports:
     steady_ms: Callable[[], int]
     refills: Refilling = field(default_factory=NoRefills)
     failures: Failures = field(default_factory=Failures)
+    tell: Callable[[Limit], None] = lambda _said: None
 
 
 def record_of(

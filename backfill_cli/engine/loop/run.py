@@ -462,7 +462,7 @@ class _Run:
         with ThreadPoolExecutor(1, "commit") as pool, self._beside(spooled):
             submit = self._submits(pool)
             refills = self._refills(definition, config, store, stager, resources)
-            beside = refills, self.failures
+            beside = refills, self.failures, self.watcher.tell
             ports = Ports(upstream, resources.sink, store, stager, spooled, submit, _now_ms, steady_ms, *beside)
             waits = resources.with_retries(lambda: unfilled(job, resources.sink))
             loop = Orchestrator(job, ports, strategy, settings, recovered, meter, waits)

@@ -18,6 +18,7 @@ from backfill_cli.engine.loop.recovery import recover, unfilled
 from backfill_cli.model.checkpoint import Checkpoint, EpochRecord, Progress, Recovered
 from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Command, Control, JobState, Verb
+from backfill_cli.model.limit import Limit
 from backfill_cli.model.pace import Sizer
 from backfill_cli.model.plan import EpochPlan
 from backfill_cli.model.position import Position
@@ -162,6 +163,7 @@ class World:
         self.stepped_ms = 0  # by how much the clock was set wrong
         self.trace: list[str] = []
         self.commits: list[Later] = []
+        self.told: list[Limit] = []
         self.settings = settings
         self.per_epoch = per_epoch
         self.derived: tuple[Derived, ...] = ()
@@ -200,6 +202,7 @@ class World:
             self._in_background,
             self.wall_ms,
             lambda: self.now_ms,
+            tell=self.told.append,
         )
         meter = Meter("j", self.settings.interval_ms)
         waits = unfilled(self.job, self.sink)

@@ -226,6 +226,9 @@ def test_rows_that_cannot_be_computed_end_one_run_and_the_next_goes_on_to_what_c
     assert world.until(Tick.DONE) is Tick.DONE
     assert (derives.tried.count("b"), world.loop.progress().unfilled) == (2, ("b",))
     assert world.store.ledger[-1].mutations == "filled no derived table"
+    (why,) = world.told
+    assert why == world.loop.progress().uncomputed
+    assert why.text == "b cannot be computed"
     world.settings = replace(world.settings, until="forever")
     world.open()
     world.steps(9, SETTINGS.interval_ms)
@@ -234,6 +237,42 @@ def test_rows_that_cannot_be_computed_end_one_run_and_the_next_goes_on_to_what_c
     world.change()
     world.steps(4, SETTINGS.interval_ms)
     assert world.loop.progress().unfilled == ()
+    assert world.loop.progress().uncomputed is None
+
+
+def test_rows_that_cannot_be_computed_are_told_of_by_a_run_after_one_that_died_before() -> None:
+    world, derives = lake("caught-up", bad={"b"})
+
+    class Killed(BaseException):
+        pass
+
+    def dies() -> None:
+        raise Killed
+
+    derives.meanwhile = lambda _name: dies()
+    with pytest.raises(Killed):
+        world.until(Tick.DONE)
+    derives.meanwhile = lambda _name: None
+    world.open()
+    assert world.until(Tick.DONE) is Tick.DONE
+    assert derives.filled == ["a", "c", "d", "e"]
+    assert [one.text for one in world.told] == ["b cannot be computed"]
+
+
+def test_what_a_pause_held_is_filled_once_it_is_lifted_though_another_cannot_be_computed() -> None:
+    world, derives = lake(bad={"a"})
+    with pytest.raises(BadData, match="cannot be computed"):
+        derives.bad |= {*NAMES}
+        world.steps(9, SETTINGS.interval_ms)
+    derives.bad &= {"a"}
+    world.open()
+    at_the_second(world, derives, lambda: world.post(Verb.PAUSE))
+    world.steps(9, SETTINGS.interval_ms)
+    assert derives.filled == ["b"]
+    world.post(Verb.RESUME)
+    world.steps(4, SETTINGS.interval_ms)
+    assert derives.filled == ["b", "c", "d", "e"]
+    assert world.loop.progress().unfilled == ("a",)
 
 
 def test_rows_of_a_first_run_that_cannot_be_computed_end_it_though_it_was_paused_before() -> None:
