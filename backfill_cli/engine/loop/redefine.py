@@ -150,7 +150,8 @@ def _require_standing(job: JobDefinition, verb: Verb, change: Change) -> None:
         case Verb.PUT_BACK:
             aside_of(job, change.table)
         case Verb.REMOVE:
-            require_unread(job, from_stored(job.config), change.table)  # what waited before may have been refused
+            if job.derived:  # what waited before may have been refused
+                require_unread(job, from_stored(job.config), change.table)
             if job.standing(change.table) is not Standing.ASIDE:
                 require_known(job, change.table)
 

@@ -261,10 +261,10 @@ def test_rows_that_cannot_be_computed_are_told_of_by_a_run_after_one_that_died_b
 
 def test_what_a_pause_held_is_filled_once_it_is_lifted_though_another_cannot_be_computed() -> None:
     world, derives = lake(bad={"a"})
+    derives.bad = {*NAMES}
     with pytest.raises(BadData, match="cannot be computed"):
-        derives.bad |= {*NAMES}
         world.steps(9, SETTINGS.interval_ms)
-    derives.bad &= {"a"}
+    derives.bad = {"a"}
     world.open()
     at_the_second(world, derives, lambda: world.post(Verb.PAUSE))
     world.steps(9, SETTINGS.interval_ms)
