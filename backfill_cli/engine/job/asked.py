@@ -41,9 +41,7 @@ def _require_as_asked(job: JobDefinition, config: JobConfig, catalog: Catalog, l
     for one in waiting:
         change = Change.read(one.payload)
         with suppress(BackfillError):  # its barrier refuses it, too
-            if (
-                change.derived and not change.config
-            ):  # what these read was looked at as it was typed: it may join first
+            if change.derived and not change.config:  # what these read may join by a command before
                 after = from_stored(asked.config).without_derived(change.derived)
             else:
                 after = config_after(asked, change)

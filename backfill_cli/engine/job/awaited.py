@@ -24,18 +24,19 @@ class Awaited:
     """job: once the commands are taken that wait to redefine it.
 
     stays: the sink's tables that leave it by these, keep their rows, and are not its again. goes: those that are
-    dropped.
+    dropped. left: those that leave it, also where they join again: what they have is not what they will have.
     """
 
     def schemas(self, catalog: Catalog) -> Mapping[str, str]:
         """What the sink's tables have by now, of those that do not join first."""
-        had = catalog.definition(self.job.name).tables
+        had = {one.target for one in catalog.definition(self.job.name).tables} - self.left
         told = catalog.sink_schemas(self.job.name)
-        return {one.name: told[one.name] for one in self.job.tables if one in had and one.name in told}
+        return {one.name: told[one.name] for one in self.job.tables if one.target in had and one.name in told}
 
     job: JobDefinition
     stays: frozenset[str] = frozenset()
     goes: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
 
     def require_gone(self, target: str, add: str) -> None:
         """No rows of a table that leaves are in the target of one that joins.
@@ -70,8 +71,9 @@ def _taken(before: Awaited, verb: Verb, change: Change, catalog: Catalog) -> Awa
     job = before.job
     after = _redefined(job, verb, change, catalog, before.goes)
     had, has = _targets(job), _targets(after)
-    stays, goes = before.stays - has, before.goes
-    return Awaited(after, stays, goes | had - has) if change.with_rows else Awaited(after, stays | had - has, goes)
+    stays, goes, gone = before.stays - has, before.goes, had - has
+    left = before.left | gone
+    return Awaited(after, *((stays, goes | gone) if change.with_rows else (stays | gone, goes)), left)
 
 
 def _targets(job: JobDefinition) -> frozenset[str]:

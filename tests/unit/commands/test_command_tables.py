@@ -25,6 +25,7 @@ from backfill_cli.catalog import Claim
 from backfill_cli.config import JobConfig, from_stored, load
 from backfill_cli.contracts import SinkTable, Swap
 from backfill_cli.engine.job import join, ownership
+from backfill_cli.engine.job.awaited import as_asked
 from backfill_cli.engine.job.change import removing
 from backfill_cli.engine.job.ownership import forget_strays
 from backfill_cli.engine.job.resources import Resources
@@ -735,6 +736,18 @@ def test_a_table_joins_into_the_target_of_one_that_leaves_by_a_command_that_wait
         types(s, " ".join(again))
     assert not [line for line in takes(s, 2) if "refused" in line]
     assert markers(s).keys() == {"orders", "other"}
+
+
+def test_what_a_table_has_that_leaves_and_joins_again_is_not_what_a_command_that_follows_finds(s: Scene) -> None:
+    (s.folder / "job.toml").write_text(SHOP + REFUNDS)
+    types(s, "add orders --table refunds --config job.toml")
+    takes(s, 1)
+    had = dict.fromkeys(("orders", "refunds"), schema_json(id="long"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(s.catalog), "sink_schemas", lambda *_: had)
+        assert as_asked("orders", s.catalog).schemas(s.catalog) == had
+        types(s, "remove orders --table refunds", "add orders --table refunds --into-existing --config job.toml")
+        assert as_asked("orders", s.catalog).schemas(s.catalog).keys() == {"orders"}
 
 
 def test_a_set_that_waits_for_a_run_is_followed_by_a_table(s: Scene) -> None:
