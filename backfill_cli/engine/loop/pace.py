@@ -72,7 +72,8 @@ FIRST_IN_A_LAKE = 500_000
 class Sizes:
     """target_ms: how long an epoch should take to stage and to commit.
 
-    Sizes are rows as a plan counts them. over: how many it counts for each change that there is (`ChangeWindow`).
+    Sizes are rows as a plan counts them. snapshot, log: by what staging takes; loads, commits: by what commits do,
+    of the snapshot's rows and of changes. over: how many it counts for each change that there is (`ChangeWindow`).
     backlog: since the last time that epochs became wider; wider: how often they did.
     interrupted: how often in a row staging was; each time halves the next epoch.
     """
@@ -81,6 +82,7 @@ class Sizes:
     snapshot: Sizer = field(default_factory=Sizer)
     log: Sizer = field(default_factory=lambda: Sizer(FIRST_CHANGES))
     commits: Commits = field(default_factory=Commits)
+    loads: Commits = field(default_factory=Commits)
     over: float = 1.0
     backlog: Backlog = field(default_factory=Backlog)
     wider: int = 0
@@ -100,7 +102,8 @@ class Sizes:
 
     def _full(self, phase: Phase) -> int:
         if phase == Phase.SNAPSHOT:
-            return self.snapshot.rows
+            fits = self.loads.rows(self.target_ms, LEAST_CHANGES)
+            return self.snapshot.rows if fits is None else min(self.snapshot.rows, fits)
         fits = self.commits.rows(self.target_ms, LEAST_CHANGES, WIDER[self.wider])
         return self.log.rows if fits is None else min(self.log.rows, int(fits * self.over))
 
@@ -123,14 +126,19 @@ class Sizes:
             self.log = Sizer(max(learnt.rows, LEAST_CHANGES)) if learnt != at else self.log
         elif not limited or staged.changes_read:
             # The limit applies to history only: live rows beside it show how much an epoch can take.
-            read = sum(rows for _, rows in staged.reads) + staged.changes_read
-            self.snapshot = self.snapshot.after(read, max(stage_ms, commit_ms), self.target_ms)
+            at = Sizer(self._full(phase)) if stage_ms > self.target_ms else self.snapshot
+            learnt = at.after(_rows(staged), stage_ms, self.target_ms)
+            self.snapshot = learnt if learnt != at else self.snapshot
 
     def committed(self, phase: Phase, staged: Staged | None, commit_ms: int) -> None:
         """Adjusts the size after the sink took `commit_ms` for an epoch that was staged in this phase."""
-        changes = 0 if staged is None or phase == Phase.SNAPSHOT else _changes(staged)
-        if changes >= LEAST_CHANGES:  # a live job's few changes would replace what larger commits have shown
-            self.commits = self.commits.after(changes, commit_ms)
+        rows = 0 if staged is None else _rows(staged) if phase == Phase.SNAPSHOT else _changes(staged)
+        if rows < LEAST_CHANGES:  # a live job's few changes would replace what larger commits have shown
+            return
+        if phase == Phase.SNAPSHOT:
+            self.loads = self.loads.after(rows, commit_ms)
+        else:
+            self.commits = self.commits.after(rows, commit_ms)
 
     def left(self, phase: Phase, changes: int) -> None:
         """Epochs become wider where the log does not become shorter. changes: what a commit of this phase left.
@@ -161,6 +169,11 @@ class Sizes:
 
 def _changes(staged: Staged) -> int:
     return staged.changes_read + staged.images
+
+
+def _rows(staged: Staged) -> int:
+    """Of the snapshot, and of the log beside it."""
+    return sum(rows for _, rows in staged.reads) + staged.changes_read
 
 
 class CaughtUp:

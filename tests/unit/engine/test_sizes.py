@@ -7,6 +7,7 @@ from backfill_cli.model.job import Phase
 from backfill_cli.model.plan import Staged
 
 TARGET_MS = 5_000
+Line = tuple[float, float]
 
 
 def staged(changes: int, images: int = 0) -> Staged:
@@ -30,6 +31,33 @@ def test_a_first_epoch_into_a_lake_is_wide_and_its_commit_says_what_the_next_may
     sizes.staged(Phase.LOG_STORE, False, staged(FIRST_IN_A_LAKE), 0, 3 * TARGET_MS, 0)
     sizes.committed(Phase.LOG_STORE, staged(FIRST_IN_A_LAKE), 10 * TARGET_MS)
     assert sizes.rows(Phase.LOG_STORE) < FIRST_IN_A_LAKE
+
+
+def of_a_snapshot(stage_ms: Line, commit_ms: Line, epochs: int = 12) -> list[int]:
+    """How many rows each of these epochs reads. A line: (fixed ms, ms of a row)."""
+    sizes, read, before_ms = Sizes(TARGET_MS), list[int](), 0
+    for _ in range(epochs):
+        rows = sizes.rows(Phase.SNAPSHOT)
+        staging, committing = (int(fixed + each * rows) for fixed, each in (stage_ms, commit_ms))
+        epoch = Staged("a1", reads=((("t", "0"), rows),))
+        sizes.staged(Phase.SNAPSHOT, False, epoch, 0, staging, before_ms)
+        sizes.committed(Phase.SNAPSHOT, epoch, committing)
+        before_ms = committing
+        read.append(rows)
+    return read
+
+
+@pytest.mark.parametrize("fixed_ms", [2_600, 4_000, 8_000, 20_000])
+def test_commits_of_a_fixed_cost_do_not_make_a_snapshots_epochs_ever_smaller(fixed_ms: int) -> None:
+    """Such as those that keep derived tables, beside a writer: epochs shrank to 1,500 rows, and stayed so."""
+    assert min(of_a_snapshot((300, 0.005), (fixed_ms, 0.01))) > 50_000
+
+
+@pytest.mark.parametrize(("stage_ms", "commit_ms"), [((300, 0.05), (100, 0.02)), ((300, 0.005), (100, 0.05))])
+def test_epochs_of_a_snapshot_take_the_target_where_rows_are_what_costs(stage_ms: Line, commit_ms: Line) -> None:
+    rows = of_a_snapshot(stage_ms, commit_ms)[3:8]
+    each = max(stage_ms[1], commit_ms[1])
+    assert all(0.5 * TARGET_MS < each * one < 1.2 * TARGET_MS for one in rows)
 
 
 def test_no_commit_makes_an_epoch_smaller_than_the_least() -> None:
