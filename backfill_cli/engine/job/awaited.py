@@ -27,16 +27,16 @@ class Awaited:
     dropped. left: those that leave it, also where they join again: what they have is not what they will have.
     """
 
+    job: JobDefinition
+    stays: frozenset[str] = frozenset()
+    goes: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+
     def schemas(self, catalog: Catalog) -> Mapping[str, str]:
         """What the sink's tables have by now, of those that do not join first."""
         had = {one.target for one in catalog.definition(self.job.name).tables} - self.left
         told = catalog.sink_schemas(self.job.name)
         return {one.name: told[one.name] for one in self.job.tables if one.target in had and one.name in told}
-
-    job: JobDefinition
-    stays: frozenset[str] = frozenset()
-    goes: frozenset[str] = frozenset()
-    left: frozenset[str] = frozenset()
 
     def require_gone(self, target: str, add: str) -> None:
         """No rows of a table that leaves are in the target of one that joins.
