@@ -49,6 +49,7 @@ RUNS = (
     _run("derived", "derived-duckdb"),
     _run("derived 1000000 --system postgres", "derived-postgres"),
     _run("derived_lake 200000 --times 1", "derived-delta"),
+    _run("derived_lake 200000 --format iceberg --times 1", "derived-iceberg"),
     _run("chain --rows 500000 --only cost drain"),
     _run("log_store --epochs 200"),
     _run("barrier --quick"),
