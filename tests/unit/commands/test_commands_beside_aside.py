@@ -299,7 +299,7 @@ def test_rows_of_others_are_not_taken_for_extra_ones_of_a_table_that_is_put_back
             if late
             else partial(refilling.refill, out.catalog, out.catalog.job("orders"), "refunds", None, None)
         )
-        with pytest.raises(UsageError, match="rows that were in refunds before cannot be told from extra") as no:
+        with pytest.raises(UsageError, match=r"rows that were in refunds before .*cannot be told") as no:
             act()
     with typed(no.value) as hint:
         remove, add = hint.commands()
