@@ -245,12 +245,7 @@ def streaming_way(
 
 def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure]:
     """Ours ÷ plain and ours ÷ streaming, in one session."""
-    import maven_jars  # in scripts/
-
-    from backfill_cli.spark.session import open_session
-
-    jars = ",".join(sorted(str(jar) for jar in maven_jars.spark_source().glob("*.jar")))
-    spark = open_session("local[*]", {"spark.jars": jars})
+    spark = session()
     job = TopicJob(folder / "ours", folder, **of_events(bootstrap))
     rounds: list[tuple[float, float, float]] = []
     read = 0
@@ -276,11 +271,20 @@ def pairs(folder: Path, bootstrap: str, records: int, count: int) -> list[Figure
     ]
 
 
-def debezium(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[Figure]:
-    """A table's changes, and the same with 1 % of records that Arrow's parser cannot take, in turn."""
+def session() -> "SparkSession":
+    """The one of all sections: a Java that runs finds no data source in jars that come later."""
+    import maven_jars  # in scripts/
+
     from backfill_cli.spark.session import open_session
 
-    open_session("local[*]", {})
+    folders = (maven_jars.spark_source(), maven_jars.spark_avro())
+    jars = ",".join(sorted(str(jar) for one in folders for jar in one.glob("*.jar")))
+    return open_session("local[*]", {"spark.jars": jars})
+
+
+def debezium(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[Figure]:
+    """A table's changes, and the same with 1 % of records that Arrow's parser cannot take, in turn."""
+    session()
     value = f'format = "debezium", schema = "{CHANGED}", timestamps = "us", decimals = "precise"'
     jobs = {}
     for topic, make in (("changes", envelope), ("odd", odd)):
@@ -303,14 +307,9 @@ def debezium(folder: Path, kafka: "Broker", records: int, rounds: int) -> list[F
 
 def avro(folder: Path, kafka: "Broker", records: int, count: int) -> list[Figure]:
     """A table's changes in Avro by Spark's own reader, by ours, and ours of the same rows in JSON, in turn."""
-    import maven_jars  # in scripts/
-    import registry
+    import registry  # in scripts/
 
-    from backfill_cli.spark.session import open_session
-
-    folders = (maven_jars.spark_source(), maven_jars.spark_avro())
-    jars = ",".join(sorted(str(jar) for one in folders for jar in one.glob("*.jar")))
-    spark = open_session("local[*]", {"spark.jars": jars})
+    spark = session()
     with registry.running(folder / "registry") as held:
         made = {
             "avro": in_avro(registered(held.url, "avro-value", "AVRO", json.dumps(AVRO))),

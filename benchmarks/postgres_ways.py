@@ -20,7 +20,7 @@ PEERS = ROOT / "benchmarks" / "peers"
 def jars(name: str) -> str:
     import maven_jars  # in scripts/
 
-    return str(maven_jars.fetched(PEERS / f"{name}.xml", name))
+    return str(maven_jars.fetched(PEERS / f"{name}.xml", f"peer-{name}"))
 
 
 def session() -> "SparkSession":

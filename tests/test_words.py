@@ -176,7 +176,7 @@ NOT_FOR_PEOPLE = {
     "backfill_cli/duckdb_errors.py": "DuckDB's words, to recognise its errors",
     "backfill_cli/sinks/sql/state.py": "comments of the job's own tables, and their columns",
 }
-PAGES_OF_CODE = {"design.md", "json.md", "catalog.md", "messages.md"}
+PAGES_OF_CODE = {"design.md", "json.md", "catalog.md", "messages.md", "benchmarks.md"}
 """Pages that describe names of code, of fields and of the catalog's tables; and the texts of the product again."""
 
 
