@@ -26,9 +26,14 @@ def bases_of(tables: Sequence[SinkTable], at: Callable[[SinkTable], tuple[str, s
 
 
 def _parts(name: str) -> list[str]:
-    """Of a name such as `public.orders` or `"Shop"."a.b"`, the identifiers, without their quotes."""
-    found = [quoted.replace('""', '"') if quoted else plain for quoted, plain in _PART.findall(name)]
-    return [one for one in found if one] or [name]
+    """Of a name such as `public.orders` or `"Shop"."a.b"`, the identifiers, without their quotes.
+
+    Quotes elsewhere are part of a name: a folder's can have them.
+    """
+    if _QUOTED.fullmatch(name) is None:
+        return [one for one in name.rpartition(".")[::2] if one]
+    return [quoted.replace('""', '"') or plain for quoted, plain in _PART.findall(name)]
 
 
-_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^."]+)')
+_QUOTED = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")

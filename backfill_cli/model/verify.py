@@ -150,3 +150,12 @@ class VerifyReport:
     @property
     def equal(self) -> bool:
         return all(table.equal for table in self.tables)
+
+
+def to_fix(report: VerifyReport) -> tuple[str, ...]:
+    """The tables of which a fix is asked: all that were compared, or derived ones if these alone differ; empty for
+    the whole job."""
+    wrong = [table for table in report.tables if not table.equal]
+    if wrong and all(table.derived for table in wrong):
+        return tuple(table.table for table in wrong)
+    return tuple(table.table for table in report.tables) if report.left_out else ()

@@ -515,7 +515,7 @@ def spell_derived(one: DerivedView, live: bool) -> str:
         rows = f"about {how.rows * how.done // how.ranges:,} of {how.rows:,} rows of {how.table}"
         return f"{name}: being filled: {how.done} of {how.ranges} ranges, {rows}"
     if (why := one.uncomputed) is not None:
-        return f"{name}: not filled: {why.text}; {why.hint}"
+        return f"{name}: not filled: {why.text}" + (f"; {why.hint}" if why.hint else "")
     if one.waits_for:
         verb = "is" if len(one.waits_for) == 1 else "are"
         return f"{name}: not filled yet, it waits for {', '.join(one.waits_for)}, which {verb} being filled"

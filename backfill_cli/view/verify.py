@@ -17,7 +17,7 @@ from backfill_cli.model.units import (
     spell_share,
     spell_so_far,
 )
-from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyProgress, VerifyReport
+from backfill_cli.model.verify import DifferentRow, TableVerdict, VerifyProgress, VerifyReport, to_fix
 from backfill_cli.view.console import CLEARED, LINE_S, answer, answer_json, interactive, say, shown_lines, wrapped
 from backfill_cli.view.model import spell_not_compared
 
@@ -64,9 +64,7 @@ def fix_hint(report: VerifyReport) -> Hint:
     if report.keys:
         (table,) = report.tables
         return command(f"refill {report.job} --table {quote(table.table)} --range {quote(report.keys)}")
-    wrong = [table for table in report.tables if not table.equal]
-    named = wrong if all(table.derived for table in wrong) else report.tables if report.left_out else ()
-    only = "".join(f" --table {quote(table.table)}" for table in named)
+    only = "".join(f" --table {quote(table)}" for table in to_fix(report))
     fix = f"verify {report.job}{only} --fix"
     if report.fix is not None and report.fix.epoch is not None:
         return "another program writes to the sink: stop it, then " + command(fix)

@@ -32,6 +32,11 @@ class Awaited:
     goes: frozenset[str] = frozenset()
     left: frozenset[str] = frozenset()
 
+    @property
+    def free(self) -> frozenset[str]:
+        """The sink's tables that are not the job's then."""
+        return self.stays | self.goes
+
     def schemas(self, catalog: Catalog) -> Mapping[str, str]:
         """What the sink's tables have by now, of those that do not join first."""
         had = {one.target for one in catalog.definition(self.job.name).tables} - self.left
@@ -69,7 +74,7 @@ def as_asked(name: str, catalog: Catalog) -> Awaited:
 def _taken(before: Awaited, verb: Verb, change: Change, catalog: Catalog) -> Awaited:
     """The job once its barrier has taken this command. Raises what refuses it."""
     job = before.job
-    after = _redefined(job, verb, change, catalog, before.goes)
+    after = _redefined(job, verb, change, catalog, before.free)
     had, has = _targets(job), _targets(after)
     stays, goes, gone = before.stays - has, before.goes, had - has
     left = before.left | gone
@@ -82,9 +87,9 @@ def _targets(job: JobDefinition) -> frozenset[str]:
 
 
 def _redefined(
-    job: JobDefinition, verb: Verb, change: Change, catalog: Catalog, goes: Collection[str]
+    job: JobDefinition, verb: Verb, change: Change, catalog: Catalog, free: Collection[str]
 ) -> JobDefinition:
-    """goes: the sink's tables that are dropped before."""
+    """free: see `Awaited`."""
     file = change.file or job.config_file
     if verb is Verb.SET:
         config, sections = present(job, from_stored(change.config)).stored(), change.sections
@@ -100,4 +105,4 @@ def _redefined(
         Resources(whole) as resources,
         Resources(whole.of_tables({change.table}), opening=resources.opening) as its,
     ):
-        return joined(job, change, catalog, resources, its, try_it=True, dropped=goes).definition
+        return joined(job, change, catalog, resources, its, try_it=True, free=free).definition

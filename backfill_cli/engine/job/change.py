@@ -124,8 +124,7 @@ def adding(name: str, table: str, config: JobConfig | None, catalog: Catalog, in
     )
     with Resources(whole) as resources, Resources(alone, opening=resources.opening) as its:
         try:
-            left = awaited.goes | awaited.stays  # by commands that wait: no longer the job's then
-            made = joined(job, change, catalog, resources, its, try_it=True, dropped=left)
+            made = joined(job, change, catalog, resources, its, try_it=True, free=awaited.free)
             if not into_existing:
                 awaited.require_gone(made.tables[0].target, shlex.join(again[:-1]))
         except SinkInUse as refused:  # of a job that begins, its start would be typed

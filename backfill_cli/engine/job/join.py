@@ -45,13 +45,13 @@ def joined(
     alone: Resources,
     *,
     try_it: bool,
-    dropped: Collection[str] = (),
+    free: Collection[str] = (),
 ) -> Joined:
     """The job once the change's table has joined it. Raises what refuses it.
 
     whole, alone: opened for the config with the table, and for the table alone. try_it: a command asks, which
-    changes nothing; otherwise the upstream holds the table's changes from now on. dropped: the sink's tables that
-    will be gone by then.
+    changes nothing; otherwise the upstream holds the table's changes from now on. free: the sink's tables that
+    will not be the job's by then.
     """
     config, upstream, lease = alone.config, alone.upstream, alone.upstream.lease
     require_joinable(job, change.table, whole.upstream)
@@ -75,7 +75,7 @@ def joined(
         )
         whole.with_retries(lambda: whole.upstream.restore(after.pin))
         whole.with_retries(lambda: require_apart(job.name, whole.upstream, whole.sink, after.tables))
-        stand = [one for one in tables if one.target not in dropped]
+        stand = [one for one in tables if one.target not in free]
         with owners_sought(catalog):
             whole.with_retries(lambda: whole.sink.check(job.name, stand, change.into_existing))
     return Joined(after, pin, tables)

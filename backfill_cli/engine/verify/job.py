@@ -34,7 +34,7 @@ from backfill_cli.model.checkpoint import Checkpoint
 from backfill_cli.model.codec import decode, encode
 from backfill_cli.model.job import Phase
 from backfill_cli.model.units import nearest_first, spell_known
-from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport
+from backfill_cli.model.verify import EVERYTHING, Asked, TableVerdict, VerifyProgress, VerifyReport, to_fix
 
 ROWS_NAMED = 20
 
@@ -324,8 +324,7 @@ class Verification:
                     with steps.work(f"writing the rows that make table {table.target} equal", further=True):
                         take(table, compared.changes())
             verdicts += self._derived(copy, saved, asks)
-        wrong = [one.table for one in verdicts if not one.equal]
-        return VerifyReport(
+        report = VerifyReport(
             definition.name,
             at.epoch,
             tuple(verdicts),
@@ -333,11 +332,11 @@ class Verification:
             converging(definition, at),
             sample=asked.sample,
             left_out=tuple(name for name in definition.names if asked.tables and name not in asked.tables),
-            fixable=why_not(definition, at, wrong or asked.tables) is None,
             live=self.live,
             recalled={name: at_ms for name, (_, at_ms) in known.items()},
             keys=asked.part.keys,
         )
+        return replace(report, fixable=why_not(definition, at, to_fix(report)) is None)
 
     def _asks(self, saved: SavedJob) -> Mapping[str, float]:
         """By derived table that is compared, what its SELECT weighs."""

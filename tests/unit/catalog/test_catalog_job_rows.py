@@ -27,6 +27,7 @@ TOLD = st.builds(
     share=st.none() | st.floats(0, 1),
     written_per_s=st.none() | st.builds(Written, st.floats(0), st.floats(0), st.floats(0)),
     committing=st.none() | st.from_type(Committing),
+    uncomputed=st.none() | LIMITS,
     partitions=st.lists(st.from_type(PartitionProgress), max_size=2).map(tuple),
 )
 

@@ -734,6 +734,7 @@ def test_a_table_joins_into_the_target_of_one_that_leaves_by_a_command_that_wait
         asked.says("written over them")
         (again,) = asked.commands()
         types(s, " ".join(again))
+    assert "other" in as_asked("orders", s.catalog).job.names, "what follows finds it"
     assert not [line for line in takes(s, 2) if "refused" in line]
     assert markers(s).keys() == {"orders", "other"}
 

@@ -565,6 +565,8 @@ def test_a_name_of_two_tables_is_refused() -> None:
         ('"Lager Süd"."Kund\'in"', ('"Lager Süd"."Kund\'in"', '"Kund\'in"')),
         ('"a.b"."c""d"', ('"a.b"."c""d"', '"c""d"')),
         ("public.orders", ("public.orders", '"public"."orders"', "orders")),
+        ('it"s', ('"it""s"',)),
+        ('a.it"s', ('a."it""s"', '"it""s"')),
     ],
 )
 @pytest.mark.parametrize("system", ["duckdb", "postgres"])
@@ -576,6 +578,15 @@ def test_a_table_is_called_by_its_name_in_the_job_quoted_as_in_sql(
     for one in called:
         select = f"SELECT status, count(*) AS n FROM {one} GROUP BY status"
         assert maintained(Derived("d", "d", ("status",), select), bases, system).reads == (name,)
+
+
+def test_a_quote_in_a_name_makes_no_shorter_one_of_it() -> None:
+    bases = bases_of(
+        [SinkTable('it"s', "t", ("id",), schema_json(id="long"))], lambda one: (one.target, one.target)
+    )
+    for called in ("s", "it", "it.s"):
+        with pytest.raises(UsageError, match="is no table of the job"):
+            maintained(Derived("d", "d", ("id",), f"SELECT id FROM {called}"), bases, "duckdb")
 
 
 def test_the_text_is_the_users_but_for_the_tables_names() -> None:

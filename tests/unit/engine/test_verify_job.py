@@ -27,7 +27,7 @@ from backfill_cli.model.derived import Derived
 from backfill_cli.model.job import Control, Phase
 from backfill_cli.model.position import START, Position
 from backfill_cli.model.upstream import Pin
-from backfill_cli.model.verify import Asked, TableVerdict, VerifyProgress, VerifyReport
+from backfill_cli.model.verify import Asked, TableVerdict, VerifyProgress, VerifyReport, to_fix
 
 TABLES = tuple(SinkTable(name, f"main.{name}", ("id",), "{}") for name in ("customers", "orders", "order_lines"))
 JOB = JobDefinition("shop", "{}", "{}", Pin(START, None, None, ()), "forever", "snapshot", TABLES)
@@ -196,6 +196,17 @@ def test_a_fix_of_what_was_asked_is_refused_for_nothing_else() -> None:
         assert (found := why_not(both, AT, asked)) is not None
         assert "rows that were in theirs before" in found[0]
     assert why_not(both, AT, ("a_derived_one",)) is None, "its SELECT says what it holds"
+    verdicts = [TableVerdict(one, one, False, 1, 0, missing=1) for one in (ours.name, "d")]
+    theirs_too = (TableVerdict("theirs", "theirs", True, 1, 1), verdicts[0], replace(verdicts[1], derived=True))
+    for compared, left_out, asked in (
+        (theirs_too, (), ()),
+        (theirs_too[:2], (), ()),  # the fix that would be typed is of the whole job, and refused for theirs
+        (theirs_too[1:2], ("theirs", "d"), (ours.name,)),
+        ((theirs_too[0], theirs_too[2]), (), ("d",)),
+    ):
+        report = VerifyReport("j", 7, compared, 1.0, left_out=left_out)
+        assert to_fix(report) == asked
+        assert (why_not(both, AT, asked) is None) == bool(asked)
     thinned = replace(both, config=json.dumps({"upstream": {"type": "kafka", "compacted": True}}))
     assert why_not(thinned, AT, ("a_derived_one",)) is None
 

@@ -409,6 +409,16 @@ def test_a_commit_that_not_all_tables_have_is_said_of_each_derived_table_and_aft
     assert job_view(row(progress=nothing)).committing is not None
 
 
+def test_one_that_cannot_be_computed_says_why_it_is_not_filled() -> None:
+    derived = tuple(Derived(name, name, ("k",), "SELECT 1") for name in ("bad", "done"))
+    for hint, way_on in (("correct the rows", "; correct the rows"), ("", "")):
+        why = Limit("bad cannot be computed: division by zero", hint=hint)
+        at = progress(phase=Phase.UPSTREAM, unfilled=("bad",), uncomputed=why)
+        bad, done = job_view(row(progress=at, derived=derived)).derived
+        assert spell_derived(bad, True) == f"bad: not filled: bad cannot be computed: division by zero{way_on}"
+        assert done.uncomputed is None
+
+
 def test_a_derived_table_that_is_filled_after_others_names_those_that_are_being_filled() -> None:
     derived = tuple(Derived(name, name, ("k",), "SELECT 1") for name in ("large", "wide", "small", "done"))
     how = Filling("t", 3, 16, 160)
